@@ -1,0 +1,100 @@
+"""What to ask a server next: enough to see a wedge, gently enough never to be the cause of one.
+
+endpoint | asked
+---------+-----------------------------------------------------------------------------------------
+/health  | at the start, once a minute, and whenever /slots did not answer
+/slots   | every poll; not after a cancel, nor while a server that can sleep is idle
+/props   | at the start, after each load, and every poll where the server can sleep or sleeps
+/metrics | while idle with clients connected, and where /slots can't be had: each scrape resets the
+         | throughput gauges that the user's own monitoring reads
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llama_watchdog.core.observation import Observation, Outcome, Watch
+from llama_watchdog.core.verdict import State, Verdict
+
+HEALTH_EVERY = 60.0
+IDLE_POLLS_BEFORE_SLEEP = 3  # GET /slots wakes a sleeping server and resets its idle timer
+_WORTH_METRICS = frozenset({Outcome.UNSUPPORTED, Outcome.UNAUTHORIZED, Outcome.MALFORMED, Outcome.ERROR})
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Which endpoints one poll asks."""
+
+    health: bool = True
+    slots: bool = True
+    props: bool = False
+    metrics: bool = False
+
+
+class Asking:
+    """Remembers just enough of one server to decide what the next poll asks."""
+
+    def __init__(self, watch: Watch, metrics: str = "auto") -> None:
+        self.watch = watch
+        self.metrics = metrics  # auto, on, off
+        self.quiet_until = 0.0
+        self._health_at: float | None = None
+        self._last: Observation | None = None
+        self._verdict: Verdict | None = None
+        self._idle_polls = 0
+        self._cpu: float | None = None
+        self._props_known = False
+        self._metrics_off = False
+
+    def see(self, observation: Observation, verdict: Verdict) -> None:
+        """Take in what the last poll saw."""
+        if observation.health is not None and observation.health.outcome is Outcome.OK:
+            self._health_at = observation.at
+        if observation.props is not None and observation.props.outcome is not Outcome.SKIPPED:
+            self._props_known = observation.props.outcome is not Outcome.LOADING
+        if verdict.state in (State.LOADING, State.DOWN):
+            self._props_known = False
+        self._follow_idleness(observation, verdict)
+        if observation.metrics is not None and observation.metrics.outcome is Outcome.UNSUPPORTED:
+            self._metrics_off = True
+        self._last = observation
+        self._verdict = verdict
+
+    def _follow_idleness(self, o: Observation, verdict: Verdict) -> None:
+        """A server that can sleep is left to sleep, until its CPU works or a client comes."""
+        cpu = o.process.cpu if o.process is not None else None
+        at_rest = verdict.state in (State.IDLE, State.SLEEPING)
+        worked = cpu is not None and self._cpu is not None and cpu - self._cpu > 0.05 * self.watch.interval
+        if at_rest and not worked and not o.clients:
+            self._idle_polls += 1
+        else:
+            self._idle_polls = 0
+        self._cpu = cpu
+
+    def next(self, at: float) -> Ask:
+        """What the poll at `at` asks."""
+        last, verdict = self._last, self._verdict
+        if last is None or verdict is None:
+            return Ask(health=True, slots=not self.watch.can_sleep, props=True, metrics=self.metrics == "on")
+        asleep = verdict.state is State.SLEEPING
+        may_sleep = self.watch.can_sleep or asleep
+        slots = at >= self.quiet_until and not asleep
+        if may_sleep and self._idle_polls >= IDLE_POLLS_BEFORE_SLEEP:
+            slots = False
+        late = last.slots is None or last.slots.outcome is not Outcome.OK
+        health = late or self._health_at is None or at - self._health_at >= HEALTH_EVERY
+        return Ask(
+            health=health,
+            slots=slots,
+            props=may_sleep or not self._props_known,
+            metrics=self._wants_metrics(last, verdict),
+        )
+
+    def _wants_metrics(self, last: Observation, verdict: Verdict) -> bool:
+        if self.metrics != "auto":
+            return self.metrics == "on"
+        if self._metrics_off or verdict.state is State.SLEEPING:
+            return False
+        if last.slots is not None and last.slots.outcome in _WORTH_METRICS:
+            return True
+        return verdict.state is State.IDLE and bool(last.clients)

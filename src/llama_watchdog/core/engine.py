@@ -1,0 +1,128 @@
+"""One server's watch, pure: observations in; events, orders and the time of the next look out.
+
+The daemon and `replay` run the same engine, so that what is replayed is what would have happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from llama_watchdog.core.action import Action, Identity, Result
+from llama_watchdog.core.asking import Ask, Asking
+from llama_watchdog.core.escalation import Order, Sight, Stage, Standing, look, outcome
+from llama_watchdog.core.events import Event, action_event, verdict_event
+from llama_watchdog.core.judge import Judge
+from llama_watchdog.core.observation import Observation, Outcome, Watch
+from llama_watchdog.core.policy import Policy
+from llama_watchdog.core.verdict import State, Verdict
+
+# /slots is left alone this long after a cancel: a request without streaming is freed only after a full
+# second in which the server produced no result for anyone, and an answer to us is a result.
+QUIET_AFTER_CANCEL = 3.0
+SOONEST = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one observation led to."""
+
+    verdict: Verdict
+    events: tuple[Event, ...]
+    order: Order | None
+    next_look: float  # `at` of the next poll
+
+
+class Engine:
+    """Judges one server, climbs its ladder, says what to ask next."""
+
+    def __init__(self, policy: Policy, watch: Watch, *, dry_run: bool = False) -> None:
+        self.policy = policy
+        self.watch = watch
+        self.dry_run = dry_run
+        self.judge = Judge(policy.stall, watch)
+        self.asking = Asking(watch)
+        self.standing = Standing()
+        self.verdict: Verdict | None = None
+        self._told: tuple[object, ...] | None = None
+
+    def adopt(self, watch: Watch) -> None:
+        """The server's own facts are known (better) now: its command line, its build."""
+        self.watch = watch
+        self.judge.adopt(watch)
+        self.asking.watch = watch
+
+    def reconfigure(self, policy: Policy, *, dry_run: bool) -> None:
+        """A new configuration; nothing that is known of the server is lost."""
+        self.policy = policy
+        self.dry_run = dry_run
+        self.judge.policy = policy.stall
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is wrong, so that nobody need be asked what the admin wants."""
+        fine = self.verdict is not None and self.verdict.state in (State.IDLE, State.BUSY, State.SLEEPING)
+        return fine and self.standing.stage is Stage.WATCHING
+
+    def ask(self, at: float) -> Ask:
+        """What the poll at `at` should ask."""
+        return self.asking.next(at)
+
+    def step(self, observation: Observation) -> Step:
+        """Take in one observation."""
+        at = observation.at
+        verdict = self.judge.observe(observation)
+        self.asking.see(observation, verdict)
+        sight = Sight(at, verdict, _target(observation), observation.unit, self.judge.delivered)
+        move = look(self.standing, self.policy, sight, dry_run=self.dry_run)
+        self.standing = move.standing
+        shown = self._overlay(verdict)
+        events = []
+        told = (shown.state, shown.reason)
+        if told != self._told:
+            self._told = told
+            events.append(verdict_event(self.watch.server, at, shown))
+        if move.report is not None:
+            events.append(action_event(self.watch.server, at, move.report, dry_run=self.dry_run))
+        self.verdict = shown
+        return Step(shown, tuple(events), move.order, self._next_look(at, verdict))
+
+    def done(self, order: Order, result: Result, at: float) -> tuple[Event, ...]:
+        """Take in how an order went."""
+        move = outcome(self.standing, order.action, result, at)
+        self.standing = move.standing
+        if order.action is Action.CANCEL:
+            self.asking.quiet_until = at + QUIET_AFTER_CANCEL
+        if move.report is None:
+            return ()
+        return (action_event(self.watch.server, at, move.report, dry_run=self.dry_run),)
+
+    def next_look(self, at: float) -> float:
+        """When to look again, after an order was carried out at `at`."""
+        return self._next_look(at, self.verdict or Verdict(State.IDLE))
+
+    def _overlay(self, verdict: Verdict) -> Verdict:
+        """What the escalation has to say before the judge."""
+        if self.standing.stage is Stage.HELD:
+            return replace(verdict, state=State.HELD, fault=False)
+        if self.standing.stage is Stage.UNKILLABLE:
+            return replace(verdict, state=State.UNKILLABLE, fault=False)
+        return verdict
+
+    def _next_look(self, at: float, verdict: Verdict) -> float:
+        """At the interval, or sooner where a deadline falls before."""
+        soonest = at + SOONEST
+        times = [at + self.watch.interval]
+        if self.standing.until is not None:
+            times.append(self.standing.until)
+        if verdict.due and not verdict.fault:
+            times.append(at + verdict.due)
+        return max(soonest, min(times))
+
+
+def _target(observation: Observation) -> Identity | None:
+    process = observation.process
+    if process is None or process.outcome is not Outcome.OK:
+        return None
+    if process.pid is None or process.start_ticks is None:
+        return None
+    return Identity(process.pid, process.start_ticks)

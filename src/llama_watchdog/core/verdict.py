@@ -1,0 +1,128 @@
+"""What the judge says of a server, with the one line that tells a person why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from llama_watchdog.core.evidence import Evidence
+
+
+class State(StrEnum):
+    """The verdicts. The last two are the escalation's: it has done what it may."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    LOADING = "loading"
+    SLEEPING = "sleeping"
+    SUSPECT = "suspect"
+    BLIND = "blind"
+    PAUSED = "paused"
+    WEDGED = "wedged"
+    DOWN = "down"
+    UNKILLABLE = "unkillable"
+    HELD = "held"
+
+
+SERVING = frozenset({State.IDLE, State.BUSY, State.SLEEPING})
+
+
+class Reason(StrEnum):
+    """What stands still."""
+
+    FROZEN = "frozen"  # /slots answers, the counters stand
+    SLOTS_HANG = "slots-hang"
+    DEAF = "deaf"  # /slots and /health hang
+    DEFERRED = "deferred"  # every slot idle, and requests wait
+    CANARY = "canary"
+    LOAD = "load"
+    REFUSED = "refused"
+    GONE = "gone"
+
+
+# Where the main loop cannot answer, closing a client's connection reaches nobody.
+LOOP_HANGS = frozenset({Reason.SLOTS_HANG, Reason.DEAF, Reason.LOAD, Reason.REFUSED, Reason.GONE})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One judgement. `stalled_for` and `budget` are seconds; `due` is how long until the budget is over.
+
+    `fault` says that the budget is over and enough was seen: the server needs help.
+    """
+
+    state: State
+    reason: Reason | None = None
+    evidence: Evidence | None = None
+    stalled_for: float = 0.0
+    budget: float | None = None
+    due: float | None = None
+    slots: tuple[int, ...] = ()
+    fault: bool = False
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        return _tell(self)
+
+
+_PLAIN = {
+    State.IDLE: "every slot is idle",
+    State.BUSY: "tokens are moving",
+    State.LOADING: "the model is being loaded",
+    State.SLEEPING: "asleep until the next request",
+    State.BLIND: "nothing can be seen of its slots",
+    State.PAUSED: "stopped from outside",
+    State.HELD: "restarting it has not helped; hands off until released",
+    State.UNKILLABLE: "alive after SIGKILL; nothing is started beside it",
+}
+
+_EVIDENCE = {
+    Evidence.BLOCKED: "no CPU, no GPU",
+    Evidence.SPINNING: "one thread spins, the others are still",
+    Evidence.COMPUTING: "computing",
+    Evidence.PAGING: "reading or paging",
+    Evidence.PAUSED: "paused",
+    Evidence.UNKNOWN: "its GPU's load can't be known",
+}
+
+
+def _tell(verdict: Verdict) -> str:
+    if verdict.reason is None:
+        plain = _PLAIN.get(verdict.state, verdict.state.value)
+        return f"{plain}: {verdict.note}" if verdict.note else plain
+    span = seconds(verdict.stalled_for)
+    what = {
+        Reason.FROZEN: f"{_slots(verdict.slots)} stood still for {span}",
+        Reason.SLOTS_HANG: f"/slots has not answered for {span}",
+        Reason.DEAF: f"neither /health nor /slots has answered for {span}",
+        Reason.DEFERRED: f"requests wait while every slot has been idle for {span}",
+        Reason.CANARY: f"a canary request got no token for {span}",
+        Reason.LOAD: f"loading has made no progress for {span}",
+        Reason.REFUSED: f"connections are refused for {span}",
+        Reason.GONE: "its process has ended",
+    }[verdict.reason]
+    parts = [what]
+    if verdict.evidence is not None and verdict.reason not in (Reason.GONE, Reason.REFUSED, Reason.LOAD):
+        parts.append(_EVIDENCE[verdict.evidence])
+    if verdict.budget and verdict.state is not State.WEDGED:
+        parts.append(f"a wedge after {seconds(verdict.budget)}")
+    if verdict.note:
+        parts.append(verdict.note)
+    return ", ".join(parts)
+
+
+def _slots(ids: tuple[int, ...]) -> str:
+    if not ids:
+        return "decoding"
+    return f"slot {ids[0]}" if len(ids) == 1 else f"slots {', '.join(map(str, ids))}"
+
+
+def seconds(span: float) -> str:
+    """A span for people: `31 s`, `12 min`, `2 h`."""
+    if span < 120:
+        return f"{span:.0f} s"
+    if span < 7200:
+        return f"{span / 60:.0f} min"
+    return f"{span / 3600:.1f} h".replace(".0 h", " h")
