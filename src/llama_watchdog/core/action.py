@@ -40,3 +40,16 @@ class Identity:
 
     pid: int
     start_ticks: int  # field 22 of /proc/PID/stat: clock ticks after boot
+
+
+def would_have(action: Action, target: Identity | None) -> Result:
+    """How an order goes where nothing is done: in a dry run, and in a replay."""
+    pid = f"pid {target.pid}" if target is not None else "its process"
+    text = {
+        Action.CANCEL: "would have closed its clients' connections",
+        Action.SIGTERM: f"would have sent SIGTERM to {pid}",
+        Action.SIGKILL: f"would have sent SIGKILL to {pid} and its descendants",
+        Action.RESTART: "would have restarted it",
+        Action.HOLD: "would have held",
+    }[action]
+    return Result(Done.DONE, text)

@@ -35,12 +35,12 @@ class Step:
 class Engine:
     """Judges one server, climbs its ladder, says what to ask next."""
 
-    def __init__(self, policy: Policy, watch: Watch, *, dry_run: bool = False) -> None:
+    def __init__(self, policy: Policy, watch: Watch, *, dry_run: bool = False, metrics: str = "auto") -> None:
         self.policy = policy
         self.watch = watch
         self.dry_run = dry_run
         self.judge = Judge(policy.stall, watch)
-        self.asking = Asking(watch)
+        self.asking = Asking(watch, metrics)
         self.standing = Standing()
         self.verdict: Verdict | None = None
         self._told: tuple[object, ...] | None = None
@@ -51,8 +51,9 @@ class Engine:
         self.judge.adopt(watch)
         self.asking.watch = watch
 
-    def reconfigure(self, policy: Policy, *, dry_run: bool) -> None:
+    def reconfigure(self, policy: Policy, *, dry_run: bool, metrics: str = "auto") -> None:
         """A new configuration; nothing that is known of the server is lost."""
+        self.asking.metrics = metrics
         self.policy = policy
         self.dry_run = dry_run
         self.judge.policy = policy.stall

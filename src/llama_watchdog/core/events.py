@@ -40,11 +40,6 @@ def verdict_event(server: str, elapsed: float, verdict: Verdict) -> Event:
 
 def action_event(server: str, elapsed: float, report: Report, *, dry_run: bool) -> Event:
     """Something was done, could not be done, or has healed the server."""
-    text = (
-        f"would have: {report.text}"
-        if dry_run and report.outcome.value in ("started", "done")
-        else report.text
-    )
     return {
         "v": VERSION,
         "event": "action",
@@ -54,7 +49,7 @@ def action_event(server: str, elapsed: float, report: Report, *, dry_run: bool) 
         "dry_run": dry_run,
         "outcome": report.outcome.value,
         "incident": str(report.incident),
-        "text": text,
+        "text": report.text,
     }
 
 

@@ -12,7 +12,7 @@ In this order, the first that applies:
     /props says sleeping                          | sleeping
     /slots answers: a slot moved, or all idle     | busy, idle; idle with requests deferred: wedged (deferred)
     /slots answers: slots at work, none moved     | busy → suspect → wedged (frozen), as the evidence allows
-    /slots hangs                                  | the same, wedged (slots-hang; deaf where /health hangs too)
+    /slots hangs                                  | the same, wedged (slots-hang; deaf if /health hangs too)
     nothing seen of the slots                     | the last verdict for a while, then blind
 """
 
@@ -243,10 +243,7 @@ class Judge:
             self._unmoved_answers = 0
 
     def _idle(self, o: Observation) -> Verdict:
-        deferred = o.metrics.deferred if o.metrics is not None and o.metrics.outcome is Outcome.OK else None
-        if o.metrics is not None and o.metrics.outcome in HANGS:
-            deferred = None
-        if not deferred:
+        if o.metrics is None or o.metrics.outcome is not Outcome.OK or not o.metrics.deferred:
             self._calm()
             return Verdict(State.IDLE)
         self._streak += 1

@@ -283,7 +283,7 @@ def policy_from_json(value: Mapping[str, Any]) -> Policy:
 
 def _fields(kind: type, policy: Mapping[str, Any], section: str) -> dict[str, Any]:
     given = policy.get(section) or {}
-    known = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    known = {field.name: field.default for field in fields(kind)}
     out: dict[str, Any] = {}
     for name in known.keys() & given.keys():
         try:

@@ -74,17 +74,19 @@ def health_outcome(status: int, body: object) -> Outcome:
     """
     if status == 200 or (status == 503 and "no slot available" in _message(body)):
         return Outcome.OK
-    return refusal_outcome(status, body)
+    return Outcome.ERROR if status == 400 else answer_outcome(status, body)
 
 
-def refusal_outcome(status: int, body: object) -> Outcome:
-    """What an answer other than 200 says, of any endpoint: all say "Loading model" while it loads."""
+def answer_outcome(status: int, body: object) -> Outcome:
+    """What the status of any other endpoint says, and `body` where it refuses: decoded JSON or `None`."""
     match status:
+        case 200:
+            return Outcome.OK
         case 503 if "loading model" in _message(body):
             return Outcome.LOADING
         case 401 | 403:
             return Outcome.UNAUTHORIZED
-        case 404 | 501:
+        case 400 | 404 | 501:  # 400: a router, which wants to be told of which model
             return Outcome.UNSUPPORTED
         case _:
             return Outcome.ERROR

@@ -1,0 +1,90 @@
+"""What several commands share: the flags that say which server, and how lines are printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from llama_watchdog.core.policy import parse_duration
+from llama_watchdog.settings import ConfigError, ServerSettings, Settings, load
+
+# How a verdict or an outcome looks on a terminal.
+COLOURS = {
+    "idle": "green",
+    "busy": "green",
+    "sleeping": "blue",
+    "loading": "cyan",
+    "paused": "blue",
+    "suspect": "yellow",
+    "blind": "yellow",
+    "wedged": "bold red",
+    "down": "bold red",
+    "held": "bold magenta",
+    "unkillable": "bold magenta",
+    "started": "cyan",
+    "done": "cyan",
+    "healed": "bold green",
+    "failed": "red",
+    "unsupported": "yellow",
+}
+
+
+def add_target(parser: argparse.ArgumentParser, *, unit: bool = False) -> None:
+    """The flags that say which server is meant."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration, in TOML")
+    parser.add_argument("--url", help="one server, such as http://127.0.0.1:8080")
+    if unit:
+        parser.add_argument("--unit", help="the systemd unit that runs it")
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """The configuration that the flags ask for. Raises ConfigError."""
+    flags = {name: getattr(options, name, None) for name in ("url", "unit", "dry_run")}
+    return load(options.config, overrides={name: value for name, value in flags.items() if value})
+
+
+def only_server(settings: Settings) -> ServerSettings:
+    """The one server of a command that watches one. Raises ConfigError where there are several."""
+    servers = list(settings.servers.values())
+    if len(servers) > 1:
+        names = ", ".join(server.name for server in servers)
+        raise ConfigError(f"--url: several servers are configured ({names}); say which by its url")
+    return servers[0]
+
+
+def duration(text: str) -> float:
+    """An argparse type: `10s`, `5m`, seconds."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """One JSON line on standard output, at once."""
+    sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def event_line(event: Mapping[str, Any]) -> Text:
+    """One event for people: when, what, why."""
+    word = event["verdict"] if event["event"] == "verdict" else event["outcome"]
+    line = Text(f"{event['elapsed']:>9.1f}s  ", style="dim")
+    line.append(f"{event['server']}  ", style="bold")
+    if event["event"] == "action":
+        line.append(f"{event['action']} ", style="bold")
+    line.append(f"{word:<10}", style=COLOURS.get(word, ""))
+    line.append(f" {event['text']}", style="")
+    return line
+
+
+def console() -> Console:
+    """Standard output for people; plain where it is no terminal, or where NO_COLOR is set."""
+    return Console(highlight=False, soft_wrap=True)

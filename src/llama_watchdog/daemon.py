@@ -1,0 +1,130 @@
+"""The daemon: one watch a server, the signals it gets itself, reloads, and what systemd is told.
+
+SIGTERM, SIGINT   end, with STOPPING
+SIGHUP            read the configuration again; a bad one is refused, and the old one stays in force
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from llama_watchdog import log
+from llama_watchdog.clock import wall_time
+from llama_watchdog.core.events import Event, with_time
+from llama_watchdog.notify.systemd import Notifier
+from llama_watchdog.settings import ConfigError, Settings
+from llama_watchdog.watching import ServerWatch, hands_of, observer_of
+
+TICK = 0.5  # seconds between looks at how far the rounds are
+
+
+class Daemon:
+    """Watches every configured server until told to end. `load` reads the configuration anew."""
+
+    def __init__(self, settings: Settings, load: Callable[[], Settings]) -> None:
+        self.settings = settings
+        self.load = load
+        self.log = log.get_logger()
+        self.notifier = Notifier()
+        self.watches: dict[str, ServerWatch] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stop = asyncio.Event()
+        self._reload = asyncio.Event()
+
+    async def run(self) -> int:
+        """Watch until SIGTERM or SIGINT; returns the exit code. An internal error is raised."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        try:
+            for server in self.settings.servers.values():
+                self._start(server.name)
+            await self._attend()
+        finally:
+            self.notifier.stopping()
+            for name in list(self._tasks):
+                await self._end(name)
+        return 0
+
+    def _start(self, name: str) -> None:
+        server = self.settings.servers[name]
+        watch = ServerWatch(
+            server,
+            observer=observer_of(server),
+            hands=hands_of(server, dry_run=self.settings.dry_run),
+            tell=self._tell,
+        )
+        self.watches[name] = watch
+        self._tasks[name] = asyncio.create_task(watch.run(), name=f"watch {name}")
+        self.log.info(f"watching {name} at {server.url}" + (" (dry run)" if self.settings.dry_run else ""))
+
+    async def _end(self, name: str) -> None:
+        task, watch = self._tasks.pop(name), self.watches.pop(name)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await watch.aclose()
+
+    async def _attend(self) -> None:
+        """Look after the watches: ping systemd for completed rounds, reload, notice one that has died."""
+        ready = False
+        pinged: dict[str, int] = {}
+        while not self._stop.is_set():
+            if self._reload.is_set():
+                self._reload.clear()
+                await self._reconfigure()
+            rounds = {name: watch.rounds for name, watch in self.watches.items()}
+            # All of them, since the last ping: one that hangs must not hide behind the others.
+            if all(count > pinged.get(name, 0) for name, count in rounds.items()):
+                if not ready:
+                    ready = True
+                    self.notifier.ready()
+                self.notifier.alive()
+                pinged = rounds
+            self.notifier.status(" · ".join(watch.line for watch in self.watches.values()))
+            for task in self._tasks.values():
+                if task.done():
+                    task.result()  # raises what ended it
+            await self._pause()
+
+    async def _pause(self) -> None:
+        waits = [asyncio.create_task(event.wait()) for event in (self._stop, self._reload)]
+        await asyncio.wait([*waits, *self._tasks.values()], timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _reconfigure(self) -> None:
+        self.notifier.reloading()
+        try:
+            settings = self.load()
+            await self._apply(settings)
+        except (ConfigError, OSError) as error:
+            for line in str(error).splitlines():
+                self.log.error(f"the old configuration stays in force: {line}")  # noqa: TRY400 - the reason is the line; a traceback tells an admin nothing
+        else:
+            self.log.info("reloaded the configuration")
+        self.notifier.ready()
+
+    async def _apply(self, settings: Settings) -> None:
+        """Take over `settings`; a server that stays where it is keeps what is known of it."""
+        for server in settings.servers.values():
+            server.key()  # whatever can't be read is found before anything is changed
+        old, self.settings = self.settings, settings
+        log.configure(settings.log_level, settings.log_format)
+        for name in old.servers.keys() - settings.servers.keys():
+            await self._end(name)
+            self.log.info(f"no longer watching {name}")
+        for name, server in settings.servers.items():
+            known = old.servers.get(name)
+            if known is not None and known.url == server.url:
+                await self.watches[name].reconfigure(server, hands_of(server, dry_run=settings.dry_run))
+                continue
+            if known is not None:
+                await self._end(name)
+            self._start(name)
+
+    @staticmethod
+    def _tell(event: Event) -> None:
+        log.emit_event(with_time(event, wall_time()))

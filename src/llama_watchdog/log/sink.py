@@ -1,0 +1,70 @@
+"""Writing lines where they go, without ever waiting for it or failing by it.
+
+What belongs here: streams and what can go wrong with them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping
+from typing import TextIO
+
+# A closed stream raises ValueError, one in memory has no descriptor, and sys.stderr can be None.
+_FAULTS = (OSError, ValueError, AttributeError)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether people read the stream as it is written."""
+    try:
+        return stream.isatty()
+    except _FAULTS:
+        return False
+
+
+def is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether systemd has connected the stream to the journal (JOURNAL_STREAM, systemd.exec(5))."""
+    try:
+        where = os.fstat(stream.fileno())
+    except _FAULTS:
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{where.st_dev}:{where.st_ino}"
+
+
+class Sink:
+    """One stream. `lost` counts the lines not written: a full disk, a reader that left or stalls."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.lost = 0
+        self._stream = stream
+        self._encoding = getattr(stream, "encoding", None) or "utf-8"
+        self._torn = False
+        try:
+            self._in_memory = stream.fileno() < 0
+        except _FAULTS:
+            self._in_memory = True
+
+    def write(self, text: str) -> None:
+        """Write `text` and a newline, or count it as lost."""
+        data = f"{text}\n".encode(self._encoding, "backslashreplace")
+        try:
+            if self._in_memory:
+                self._stream.write(data.decode(self._encoding))
+            elif not self._write(data):
+                self.lost += 1
+        except _FAULTS:
+            self.lost += 1
+
+    def _write(self, data: bytes) -> bool:
+        """Past the stream's buffer, which would keep what can't be written, and fail again at exit."""
+        descriptor = self._stream.fileno()
+        ready = select.poll()
+        ready.register(descriptor, select.POLLOUT)
+        rest = b"\n" + data if self._torn else data
+        while rest:
+            # What is ready takes PIPE_BUF bytes at once; anything else might wait for a reader.
+            if not ready.poll(0):
+                return False
+            rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]
+            self._torn = bool(rest)
+        return True

@@ -1,0 +1,1 @@
+"""Outlets: they tell others what the watch sees, and decide nothing."""

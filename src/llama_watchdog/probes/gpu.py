@@ -1,0 +1,60 @@
+"""The GPU behind the server: its load, and how much of that is the server's own.
+
+What belongs here is joining what the drivers tell: NVIDIA's by its library, the others by /proc and /sys.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llama_watchdog.core.observation import Gpu, Outcome
+from llama_watchdog.probes.gpu_drm import Drm
+from llama_watchdog.probes.gpu_nvml import Nvml
+from llama_watchdog.probes.worker import StillBusyError, Worker
+
+
+class GpuProbe:
+    """Asks every driver that is there, in a thread of its own: a stuck driver can hang the asker for good.
+
+    Then the outcome is TIMEOUT, and PENDING for as long as that lasts. UNSUPPORTED: nothing here tells a load.
+    `own` None: this process's share can't be told, so `busy` is all there is: of the devices that it is known
+    to be on, else the busiest of all.
+    """
+
+    def __init__(self, *, nvml: Nvml | None = None, drm: Drm | None = None, timeout: float = 2.0) -> None:
+        self._nvml = nvml or Nvml()
+        self._drm = drm or Drm()
+        self._timeout = timeout
+        self._worker = Worker("gpu")
+
+    async def look(self, pid: int) -> Gpu:
+        """The load since the last look, or over the driver's own last second."""
+        try:
+            return await self._worker.run(partial(self._look, pid), self._timeout)
+        except StillBusyError:
+            return Gpu(Outcome.PENDING)
+        except TimeoutError:
+            return Gpu(Outcome.TIMEOUT)
+        except (OSError, ValueError):
+            return Gpu(Outcome.ERROR)
+
+    def _look(self, pid: int) -> Gpu:
+        looks = [look for look in (self._nvml.look(pid), self._drm.look(pid)) if look is not None]
+        # A driver that doesn't know the process tells only of its neighbours.
+        knowing = [look.gpu for look in looks if look.knows] or [look.gpu for look in looks]
+        if not knowing:
+            return Gpu(Outcome.UNSUPPORTED)
+        return knowing[0] if len(knowing) == 1 else _join(*knowing)
+
+
+def _join(one: Gpu, other: Gpu) -> Gpu:
+    """A process on the devices of two drivers works where either of them works."""
+    outcome = one.outcome if one.outcome is other.outcome else Outcome.OK
+    busy = [gpu.busy for gpu in (one, other) if gpu.busy is not None]
+    memory = [gpu.memory for gpu in (one, other) if gpu.memory is not None]
+    return Gpu(
+        outcome,
+        busy=max(busy, default=None),
+        own=None if one.own is None or other.own is None else max(one.own, other.own),
+        memory=sum(memory) if memory else None,
+    )

@@ -1,0 +1,89 @@
+"""All probes of one server, asked side by side: one Observation a poll.
+
+What belongs here is who is asked and that nobody waits for the slowest for long; what it means is core's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from llama_watchdog import systemctl
+from llama_watchdog.clock import WatchClock
+from llama_watchdog.core.action import Identity
+from llama_watchdog.core.asking import Ask
+from llama_watchdog.core.observation import Gpu, Observation, Outcome, Unit, Watch
+from llama_watchdog.probes.gpu import GpuProbe
+from llama_watchdog.probes.llama_http import HttpFacts, LlamaHttp
+from llama_watchdog.probes.process import ProcessFacts, ProcessProbe
+
+
+class Observer:
+    """The eyes on one server. `watch` is what is known of it so far, better with each look."""
+
+    def __init__(
+        self, *, http: LlamaHttp, process: ProcessProbe, gpu: GpuProbe, unit: str, watch: Watch
+    ) -> None:
+        self.http = http
+        self.process = process
+        self.gpu = gpu
+        self.unit = unit
+        self.watch = watch
+        self.why = ""  # nothing is seen of the process
+        self.identity: Identity | None = None
+
+    async def look(self, clock: WatchClock, ask: Ask, *, attentive: bool) -> Observation:
+        """One poll. `attentive`: ask for the unit's state even where the server seems well."""
+        moment = clock.moment()
+        http, (process, gpu) = await asyncio.gather(self.http.look(ask), self._look_at_machine())
+        self._learn(http, process)
+        observation = Observation(
+            at=moment.at,
+            suspended=moment.suspended,
+            clients=process.clients,
+            health=http.health,
+            slots=http.slots,
+            props=http.props,
+            metrics=http.metrics,
+            process=process.process,
+            gpu=gpu,
+        )
+        if self.unit and (attentive or not _well(observation)):
+            observation = replace(observation, unit=await self._look_at_unit())
+        return observation
+
+    async def _look_at_machine(self) -> tuple[ProcessFacts, Gpu | None]:
+        process = await self.process.look()
+        if process.identity is None or self.watch.uses_gpu is False:
+            return process, None
+        return process, await self.gpu.look(process.identity.pid)
+
+    async def _look_at_unit(self) -> Unit:
+        return (await systemctl.show(self.unit)).unit
+
+    def _learn(self, http: HttpFacts, process: ProcessFacts) -> None:
+        self.why = process.why
+        if process.identity is not None:
+            self.identity = process.identity
+        if http.props.outcome is Outcome.OK and http.props.build:
+            self.watch = replace(self.watch, build=http.props.build)
+        traits = process.traits
+        if traits is not None:
+            self.watch = replace(
+                self.watch,
+                batch_size=traits.batch_size,
+                compute_threads=traits.compute_threads,
+                uses_gpu=traits.uses_gpu,
+                rpc=traits.rpc,
+                can_sleep=traits.can_sleep,
+            )
+
+    async def aclose(self) -> None:
+        """Give up what is in flight."""
+        await self.http.aclose()
+
+
+def _well(observation: Observation) -> bool:
+    """Whether whatever was asked was answered, by a process that is there."""
+    asked = (observation.health, observation.slots, observation.process)
+    return all(part is None or part.outcome in (Outcome.OK, Outcome.SKIPPED) for part in asked)

@@ -1,0 +1,251 @@
+"""The server's process: what it does now, by /proc.
+
+What belongs here is one look at the process that `finding` names, and how that look itself went.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from llama_watchdog import systemctl
+from llama_watchdog.core.action import Identity
+from llama_watchdog.core.observation import Outcome, Process
+from llama_watchdog.probes import cgroups, finding, traits
+from llama_watchdog.probes import place as places
+from llama_watchdog.probes.finding import Door, Found, Group, NotFoundError, Wanted
+from llama_watchdog.probes.procfs import ProcessFolder
+from llama_watchdog.probes.traits import Traits
+from llama_watchdog.probes.worker import StillBusyError, Worker
+
+# A GPU is opened while the model loads, and its device then stays open.
+_GPU_RECHECK = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """One look. `why`: for people, why there is no process; "" where there is one.
+
+    `clients`: established connections to the server that are not ours; None where they can't be told.
+    `identity` and `traits` are those of the last living incarnation seen, None before and once it has ended.
+    """
+
+    process: Process
+    clients: int | None = None
+    identity: Identity | None = None
+    traits: Traits | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The incarnation found last, and when its GPU was looked for."""
+
+    found: Found
+    traits: Traits
+    gpu_looked: float
+    hidden: bool = False  # its environment can't be read
+    ended: bool = False
+
+
+class ProcessProbe:
+    """Finds and watches the process behind one url. Raises ValueError for a url that is none.
+
+    Reads /proc in a thread of its own, one look at a time: reads of a process that is stuck in the kernel can
+    hang. Then the outcome is TIMEOUT, and PENDING for as long as that read goes on.
+
+    UNSUPPORTED: there is no such process, or it can't be told (`why`). GONE: the one that was watched has
+    ended, with state Z where its parent has not reaped it yet; looking for the next goes on.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        process_name: str = "llama-server",
+        unit: str | None = None,
+        pid_file: Path | None = None,
+        user_manager: bool = False,
+        timeout: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wanted = Wanted(places.parse(url), process_name, unit, pid_file)
+        self._user_manager = user_manager
+        self._timeout = timeout
+        self._clock = clock
+        self._worker = Worker("process")
+        self._resolver = Worker("resolver")
+        self._mounts: list[cgroups.Mount] = []
+        self._known: _Known | None = None
+        self._group: Group | None = None
+
+    async def look(self) -> ProcessFacts:
+        """The process as it is now."""
+        known, place = self._known, self._wanted.place
+        addresses = places.always_here(place)
+        if addresses is None:
+            try:
+                addresses = await self._resolver.run(partial(places.look_up, place), self._timeout)
+            except (StillBusyError, TimeoutError, OSError):
+                return _nothing(f"{place.host} can't be looked up")
+            if not addresses:
+                return _nothing(f"{place.host} is not this machine")
+        why = await self._ask_systemd() if known is None or known.ended else ""
+        try:
+            self._known, facts = await self._worker.run(
+                partial(self._look, known, self._group, addresses), self._timeout
+            )
+        except StillBusyError:
+            return _unread(Outcome.PENDING, known)
+        except TimeoutError:
+            return _unread(Outcome.TIMEOUT, known)
+        except (OSError, ValueError):
+            return _unread(Outcome.ERROR, known)
+        if self._known is not None and self._known.hidden:
+            facts = await self._learn_from_unit(self._known, facts)
+        return replace(facts, why=why) if why and facts.why else facts
+
+    async def _ask_systemd(self) -> str:
+        """Learn the unit's cgroup; why not, where systemd can't say."""
+        if self._wanted.unit is None:
+            return ""
+        state = await systemctl.show(self._wanted.unit, user=self._user_manager, timeout=self._timeout)
+        if state.unit.outcome is not Outcome.OK:
+            return f"{self._wanted.unit}: {state.why}"
+        if state.unit.load == "not-found":
+            return f"{self._wanted.unit} is no unit of this machine"
+        if state.control_group is not None:
+            self._group = Group(state.control_group, state.main_pid)
+        return ""
+
+    async def _learn_from_unit(self, known: _Known, facts: ProcessFacts) -> ProcessFacts:
+        """The traits once more, with what the unit puts into an environment that we may not read."""
+        said = None
+        if self._wanted.unit is not None:
+            said = await systemctl.environment(
+                self._wanted.unit, traits.VARIABLES, user=self._user_manager, timeout=self._timeout
+            )
+        learned = known.traits
+        if said is not None:
+            try:
+                learned = await self._worker.run(partial(_traits, known.found.identity, said), self._timeout)
+            except (StillBusyError, TimeoutError, OSError, ValueError):
+                return facts  # tried again at the next look
+        self._known = replace(known, traits=learned, hidden=False)
+        return replace(facts, traits=learned)
+
+    def _look(
+        self, known: _Known | None, group: Group | None, addresses: frozenset[bytes]
+    ) -> tuple[_Known | None, ProcessFacts]:
+        """The blocking part. What is known is handed in and back, as a late look must change nothing."""
+        door = finding.look_at_door(self._wanted.place, addresses)
+        process = self._read(known.found.identity) if known is not None else None
+        if known is not None and process is not None:
+            if process.outcome is Outcome.GONE:
+                known = replace(known, ended=True)
+            elif _is_still_it(known.found, door):
+                return self._seen(known, process, door)
+        try:
+            found = finding.find(self._wanted, door, group)
+            if known is None or known.found.identity != found.identity:
+                _refuse_leftover(known, found)
+                known = self._meet(found)
+            return self._seen(replace(known, found=found), self._read(found.identity), door)
+        except NotFoundError as error:
+            if known is None or process is None or not known.ended:
+                return None, _nothing(str(error), door.clients)
+            return known, ProcessFacts(process, door.clients, why=str(error))
+
+    def _meet(self, found: Found) -> _Known:
+        """The first look at an incarnation."""
+        try:
+            with ProcessFolder(found.identity.pid) as folder:
+                said = folder.environment()
+                return _Known(found, traits.read(folder, said), self._clock(), hidden=said is None)
+        except ProcessLookupError as error:
+            raise NotFoundError(f"pid {found.identity.pid} ended while it was looked at") from error
+
+    def _seen(self, known: _Known, process: Process, door: Door) -> tuple[_Known, ProcessFacts]:
+        if process.outcome is Outcome.GONE:
+            return replace(known, ended=True), ProcessFacts(process, door.clients, why="it has just ended")
+        known = self._look_for_gpu(known)
+        return known, ProcessFacts(process, door.clients, known.found.identity, known.traits)
+
+    def _look_for_gpu(self, known: _Known) -> _Known:
+        now = self._clock()
+        if known.traits.uses_gpu or now - known.gpu_looked < _GPU_RECHECK:
+            return known
+        with contextlib.suppress(ProcessLookupError), ProcessFolder(known.found.identity.pid) as folder:
+            known = replace(known, traits=replace(known.traits, uses_gpu=traits.uses_gpu(folder)))
+        return replace(known, gpu_looked=now)
+
+    def _read(self, identity: Identity) -> Process:
+        """GONE once it has ended: its pid free, reused, or held by a zombie of which no thread is left."""
+        gone = Process(Outcome.GONE, identity.pid, identity.start_ticks)
+        try:
+            with ProcessFolder(identity.pid) as folder:
+                stat = folder.stat()
+                if stat.start_ticks != identity.start_ticks or stat.state == "X":
+                    return gone
+                threads = folder.threads()
+                # A dead main thread's others can be stuck in the kernel, memory and GPU still theirs.
+                if stat.state == "Z" and all(thread.tid == identity.pid for thread in threads or ()):
+                    return replace(gone, state="Z")
+                io = folder.io()
+                return Process(
+                    Outcome.OK,
+                    pid=identity.pid,
+                    start_ticks=identity.start_ticks,
+                    state=stat.state,
+                    tracer=folder.tracer(),
+                    frozen=cgroups.frozen(folder.read("cgroup") or b"", self._hierarchies()),
+                    cpu=stat.cpu,
+                    threads=threads,
+                    rss=stat.rss,
+                    read_bytes=io.read_bytes,
+                    write_bytes=io.write_bytes,
+                    major_faults=stat.major_faults,
+                )
+        except ProcessLookupError:
+            return gone
+
+    def _hierarchies(self) -> list[cgroups.Mount]:
+        if not self._mounts:
+            self._mounts = cgroups.mounts()
+        return self._mounts
+
+
+def _is_still_it(found: Found, door: Door) -> bool:
+    """Whether nobody else has come to the url's end since. One that listens no more is still the server."""
+    if not door.listening:
+        return True
+    return bool(door.listening & found.sockets)
+
+
+def _traits(identity: Identity, said: dict[str, str]) -> Traits:
+    with ProcessFolder(identity.pid) as folder:
+        return traits.read(folder, said)
+
+
+def _refuse_leftover(ended: _Known | None, found: Found) -> None:
+    """A socket outlives its server in its forks, as an aborting one makes: such a fork is no new server."""
+    if ended is not None and found.sockets & ended.found.sockets:
+        raise NotFoundError(f"{finding.describe(found.identity.pid)} is left of the server that has ended")
+
+
+def _nothing(why: str, clients: int | None = None) -> ProcessFacts:
+    return ProcessFacts(Process(Outcome.UNSUPPORTED), clients, why=why)
+
+
+def _unread(outcome: Outcome, known: _Known | None) -> ProcessFacts:
+    """What can be said while /proc can't be read."""
+    why = "/proc does not answer"
+    if known is None or known.ended:
+        return ProcessFacts(Process(outcome), why=why)
+    identity = known.found.identity
+    process = Process(outcome, identity.pid, identity.start_ticks)
+    return ProcessFacts(process, identity=identity, traits=known.traits, why=why)

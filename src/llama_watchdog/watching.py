@@ -1,0 +1,187 @@
+"""The watch of one server: observe, judge, act, and sleep until the next look is due.
+
+What belongs here is the order in which eyes, engine and hands take their turns. Grace periods are the
+engine's state: nothing here waits for an action to take effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from llama_watchdog.actions import hands as hands_module
+from llama_watchdog.actions.hands import Hands
+from llama_watchdog.clock import WatchClock
+from llama_watchdog.core.engine import Engine
+from llama_watchdog.core.events import Event
+from llama_watchdog.core.observation import Observation, Watch
+from llama_watchdog.core.verdict import State, Verdict
+from llama_watchdog.probes import place
+from llama_watchdog.probes.gpu import GpuProbe
+from llama_watchdog.probes.llama_http import LlamaHttp
+from llama_watchdog.probes.observer import Observer
+from llama_watchdog.probes.process import ProcessProbe
+from llama_watchdog.settings import ServerSettings
+
+Tell = Callable[[Event], None]
+Keep = Callable[[Watch, Observation], None]
+
+# How long a poll waits for answers before it reports them as pending. An idle server answers in
+# milliseconds; what takes longer is seen at the next poll.
+PATIENCE = 1.0
+
+
+def observer_of(server: ServerSettings, *, patience: float = PATIENCE) -> Observer:
+    """The eyes on a server. Raises ConfigError or OSError where its key or certificates can't be read."""
+    return Observer(
+        http=LlamaHttp(
+            server.url,
+            api_key=server.key(),
+            ca_file=server.ca_file,
+            headers=server.plain_headers(),
+            health_timeout=server.probe.health_timeout,
+            slots_timeout=server.probe.slots_timeout,
+            patience=min(patience, server.probe.slots_timeout),
+        ),
+        process=_process_probe(server),
+        gpu=GpuProbe(),
+        unit=server.unit,
+        watch=Watch(server=server.name, interval=server.probe.interval),
+    )
+
+
+def _process_probe(server: ServerSettings) -> ProcessProbe:
+    return ProcessProbe(
+        url=server.url,
+        process_name=server.process_name,
+        unit=server.unit or None,
+        pid_file=server.pid_file,
+    )
+
+
+def hands_of(server: ServerSettings, *, dry_run: bool) -> Hands:
+    """What can be done to a server, as configured."""
+    via = server.restart.via
+    restart = None
+    if via == "systemd" or (via == "auto" and server.unit):
+        restart = hands_module.by_systemd(server.unit)
+    elif via == "command" or (via == "auto" and server.restart.command):
+        restart = hands_module.by_command(server.restart.command)
+    return Hands(port=_own_port(server.url), unit=server.unit, restart=restart, dry_run=dry_run)
+
+
+def _own_port(url: str) -> int | None:
+    """The port whose connections may be closed: only where it is certainly this machine's."""
+    where = place.parse(url)
+    return where.port if where.path is None and place.always_here(where) else None
+
+
+class ServerWatch:
+    """One server under watch. `tell` gets each event, `keep` each observation with what is known by then."""
+
+    def __init__(
+        self,
+        server: ServerSettings,
+        *,
+        observer: Observer,
+        hands: Hands,
+        tell: Tell,
+        keep: Keep | None = None,
+    ) -> None:
+        self.server = server
+        self.observer = observer
+        self.hands = hands
+        self.tell = tell
+        self.keep = keep
+        self.clock = WatchClock()
+        self.rounds = 0
+        self.engine = Engine(
+            server.policy(), observer.watch, dry_run=hands.dry_run, metrics=server.probe.metrics
+        )
+        self._wake = asyncio.Event()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The latest; `None` before the first look."""
+        return self.engine.verdict
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            next_look = await self.round()
+            self.rounds += 1
+            await self._sleep_until(next_look)
+
+    async def round(self) -> float:
+        """One look and what follows from it; returns when the next one is due."""
+        observer = self.observer
+        ask = self.engine.ask(self.clock.now())
+        observation = await observer.look(self.clock, ask, attentive=not self.engine.calm)
+        if observer.watch != self.engine.watch:
+            self.engine.adopt(observer.watch)
+        if self.keep is not None:
+            self.keep(observer.watch, observation)
+        step = self.engine.step(observation)
+        for event in step.events:
+            self.tell(event)
+        if step.order is None:
+            return step.next_look
+        result = await self.hands.do(step.order)
+        now = self.clock.now()
+        for event in self.engine.done(step.order, result, now):
+            self.tell(event)
+        return self.engine.next_look(now)
+
+    async def reconfigure(self, server: ServerSettings, hands: Hands) -> None:
+        """Take over new settings; what is known of the server stays. Raises as `observer_of`."""
+        if _eyes(server) != _eyes(self.server):
+            observer = observer_of(server)
+            if _whose(server) == _whose(self.server):  # the incarnation that is known stays known
+                observer.process = self.observer.process
+            observer.watch = replace(self.observer.watch, interval=server.probe.interval)
+            await self.observer.aclose()
+            self.observer = observer
+        self.server = server
+        self.hands = hands
+        self.engine.reconfigure(server.policy(), dry_run=hands.dry_run, metrics=server.probe.metrics)
+        self._wake.set()
+
+    async def _sleep_until(self, at: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, at - self.clock.now())):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def aclose(self) -> None:
+        """Give up what is in flight."""
+        await self.observer.aclose()
+
+    @property
+    def line(self) -> str:
+        """One readable line of how the server is."""
+        verdict = self.verdict
+        if verdict is None:
+            return f"{self.server.name}: not looked at yet"
+        if verdict.state in (State.IDLE, State.BUSY):
+            return f"{self.server.name}: {verdict.state}"
+        return f"{self.server.name}: {verdict.state} ({verdict.text})"
+
+
+def _whose(server: ServerSettings) -> tuple[str, str, Path | None, str]:
+    return server.url, server.unit, server.pid_file, server.process_name
+
+
+def _eyes(server: ServerSettings) -> tuple[object, ...]:
+    return (
+        *_whose(server),
+        server.key(),
+        server.ca_file,
+        server.headers,
+        server.probe.interval,
+        server.probe.health_timeout,
+        server.probe.slots_timeout,
+    )

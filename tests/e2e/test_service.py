@@ -1,0 +1,122 @@
+"""llama-watchdog as systemd sees it: ready, readable, reloadable, alive, and locked in."""
+
+from __future__ import annotations
+
+import re
+
+from tests.e2e.ground.house import CONFIG, WATCHDOG, House
+from tests.e2e.ground.waiting import stays_true, wait_until
+
+GOOD = """
+[servers.chat]
+unit = "llama-server.service"
+[servers.chat.probe]
+interval = "1s"
+[servers.chat.stall]
+blocked = "1h"
+"""
+
+
+def test_status_is_one_readable_line(house: House) -> None:
+    """`systemctl status llama-watchdog` names the server and how it is."""
+    house.fresh(GOOD)
+    status = wait_until(lambda: house.show(WATCHDOG, "StatusText"), 5.0, "a status")
+    wait_until(lambda: "idle" in house.show(WATCHDOG, "StatusText"), 5.0, "the status to say idle")
+    assert "chat" in status
+    assert "\n" not in status
+
+
+def test_reload_applies_a_new_configuration_and_refuses_a_bad_one(house: House) -> None:
+    """A wedge that would be waited for an hour is dealt with after a reload; a bad file changes nothing."""
+    house.fresh(GOOD)
+    house.wait_for(10, verdict="idle")
+    pid = house.main_pid(WATCHDOG)
+
+    house.testbed.write(CONFIG, GOOD.replace("blocked", "bloked"))
+    house.systemctl("reload", WATCHDOG)
+    wait_until(lambda: "bloked" in house.story(), 5.0, "the journal to name the misspelt key")
+    assert house.show(WATCHDOG, "ActiveState") == "active"
+
+    house.wedge("block")
+    house.wait_for(15, verdict="suspect")
+    stays_true(lambda: "wedged" not in house.story(), 8.0, "the old configuration is in force")
+
+    house.testbed.write(CONFIG, GOOD.replace('"1h"', '"6s"'))
+    house.systemctl("reload", WATCHDOG)
+    wedged = house.wait_for(15, verdict="wedged")
+    assert wedged["stalled_for"] > 8.0, "the reload forgot what was known of the server"
+    wait_until(house.client.serves, 30.0, "the server to serve again")
+    assert house.main_pid(WATCHDOG) == pid
+
+
+def test_systemd_finds_it_alive(house: House) -> None:
+    """WatchdogSec=30 is kept: an idle watch and one of a wedge both go on pinging."""
+    house.fresh(GOOD)
+    house.wait_for(10, verdict="idle")
+    assert house.show(WATCHDOG, "WatchdogUSec") == "30s"
+    pid = house.main_pid(WATCHDOG)
+    house.wedge("block")
+
+    def pinged() -> bool:
+        return house.main_pid(WATCHDOG) == pid and house.show(WATCHDOG, "NRestarts") == "0"
+
+    stays_true(pinged, 33.0, "llama-watchdog runs")
+
+
+def test_it_stops_at_once_and_well(house: House) -> None:
+    """Also in the middle of watching a wedge: no timeout, no failure."""
+    house.fresh(GOOD)
+    house.wedge("block")
+    house.wait_for(15, verdict="suspect")
+    house.systemctl("stop", WATCHDOG, timeout=10)
+    assert house.show(WATCHDOG, "Result") == "success"
+    assert house.show(WATCHDOG, "ActiveState") == "inactive"
+
+
+def test_a_bad_configuration_ends_it_for_good(house: House) -> None:
+    """Exit status 2 is not restarted: the file does not mend itself. One line names the key."""
+    house.fresh(GOOD)
+    house.systemctl("stop", WATCHDOG)
+    house.mark()
+    house.testbed.write(CONFIG, GOOD.replace("blocked", "bloked"))
+    house.testbed.run("systemctl", "start", WATCHDOG, check=False)
+    assert house.show(WATCHDOG, "ActiveState") == "failed"
+    assert house.show(WATCHDOG, "ExecMainStatus") == "2"
+    assert house.show(WATCHDOG, "NRestarts") == "0"
+    said = [entry["MESSAGE"] for entry in house.journal(f"--unit={WATCHDOG}", "_COMM=llama-watchdog")]
+    assert len(said) == 1, said
+    assert "bloked" in said[0]
+
+
+def test_the_unit_is_sound(house: House) -> None:
+    """`systemd-analyze verify` finds nothing, and no setting of the sandbox was lost unnoticed."""
+    verify = house.testbed.run("systemd-analyze", "verify", WATCHDOG)
+    assert verify.stdout + verify.stderr == ""
+    security = house.testbed.run("systemd-analyze", "security", "--no-pager", WATCHDOG).stdout
+    exposure = re.search(r"Overall exposure level for \S+: ([0-9.]+)", security)
+    assert exposure is not None
+    assert float(exposure[1]) < 3.0, security
+
+
+def test_it_can_do_its_work_in_the_sandbox(house: House) -> None:
+    """What the unit's sandbox leaves is enough to see the server's process whole and to close connections."""
+    house.fresh(GOOD)
+    house.client.start_decoding().close()
+    house.wait_for(10, verdict="busy")
+    trace = "/run/llama-watchdog/test.trace"
+    properties = house.testbed.run("systemctl", "cat", WATCHDOG).stdout
+    sandbox = [
+        f"--property={line}"
+        for line in properties.splitlines()
+        if re.match(r"(Capability|NoNew|Protect|Private|Device|Lock|Memory|Restrict|SystemCall)\w*=", line)
+        and not line.startswith("RestartPrevent")
+    ]
+    record = ["/opt/llama-watchdog/bin/llama-watchdog", "record", "--config", CONFIG, "--for", "3s", "-o"]
+    run = ["systemd-run", "--wait", "--pipe", "--quiet", "--property=RuntimeDirectory=llama-watchdog"]
+    run += ["--property=RuntimeDirectoryPreserve=yes", *sandbox]
+    house.testbed.run(*run, *record, trace)
+    polls = house.testbed.run("cat", trace).stdout.splitlines()
+    assert '"uses_gpu":false' in polls[0].replace(" ", ""), "the server's open files could not be seen"
+    last = polls[-1].replace(" ", "")
+    assert '"read_bytes":null' not in last
+    assert '"outcome":"ok","pid":' in last
