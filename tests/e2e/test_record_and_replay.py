@@ -1,4 +1,4 @@
-"""What was recorded through a wedge is judged again, in no time, as it was judged then: on the real server."""
+"""What was recorded of the real server is judged again, in no time, as it was judged then."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_wedge_is_replayed_as_it_was_seen(real_server: RealServer, tmp_path: P
     """
     config, trace = tmp_path / "config.toml", tmp_path / "wedge.trace"
     config.write_text(CONFIG.format(url=real_server.url))
-    record = ["record", "--config", config, "--json", "-o", trace]
+    record: list[str | Path] = ["record", "--config", config, "--json", "-o", trace]
     with running(tmp_path, *record, end=signal.SIGINT) as recording:
         recording.wait_for(10, verdict="idle")
         generation = real_server.client.start(PROMPT)
@@ -38,6 +38,8 @@ def test_a_wedge_is_replayed_as_it_was_seen(real_server: RealServer, tmp_path: P
         wait_until(lambda: generation.received > 60, 20.0, "tokens to flow for a while")
         real_server.wedge("block", DECODE)
         recording.wait_for(20, verdict="wedged")
+        polls = len(trace.read_text().splitlines())
+        wait_until(lambda: len(trace.read_text().splitlines()) > polls + 3, 10.0, "some polls of the wedge")
         seen = recording.events()
     assert real_server.alive(), "record acts never"
     assert [verdict["verdict"] for verdict in seen] == ["idle", "busy", "suspect", "wedged"]

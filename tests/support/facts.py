@@ -32,7 +32,9 @@ def slot(
     return Slot(number, busy, task, decoded, prompt, done)
 
 
-def process(cpu: Iterable[float] = (0.0, 0.0), *, state: str = "S", start: int = 1, **more: object) -> Process:
+def process(
+    cpu: Iterable[float] = (0.0, 0.0), *, state: str = "S", start: int = 1, **more: object
+) -> Process:
     """A process whose threads have used `cpu` seconds so far, the main thread first."""
     threads = tuple(Thread(PID + n, state if n == 0 else "S", used) for n, used in enumerate(cpu))
     facts = Process(OK, PID, start, state, cpu=sum(cpu), threads=threads, rss=1 << 30)

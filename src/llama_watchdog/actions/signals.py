@@ -89,7 +89,7 @@ def descendants(identity: Identity) -> list[Identity]:
 
     Where it leads its session, as what systemd starts does, its orphans are among them.
     """
-    return _Tree(identity).grow()
+    return _Tree(identity).grow() if identify(identity.pid) == identity else []
 
 
 def identify(pid: int) -> Identity | None:
@@ -178,14 +178,13 @@ def _stat(pid: int) -> _Stat | None:
 class _Tree:
     """The descendants of one process as far as they have been seen, orphans included.
 
-    A parent that dies leaves its children to init or a subreaper. A session can only be inherited, so
-    whoever is in the session of a process that leads one descends from it, whatever its parent is now.
+    A parent that dies leaves its children to init or a subreaper. But a session is inherited only, and its
+    number, the pid of its leader, is nobody else's while it lasts: whoever is in it descends from its leader.
     """
 
     def __init__(self, root: Identity) -> None:
         self._root = root
         self._known = {root}
-        self._sessions: set[int] = set()
 
     def grow(self) -> list[Identity]:
         """Look at every process of the machine once more; who is new in the tree."""
@@ -193,22 +192,21 @@ class _Tree:
         stats = {pid: stat for pid in pids if (stat := _stat(pid)) is not None}
         grown: list[Identity] = []
         while True:
-            self._sessions |= {
-                known.pid for known in self._known if _leads_session(stats.get(known.pid), known)
-            }
-            new = [stat.identity for stat in stats.values() if self._is_new(stat, stats.get(stat.parent))]
+            sessions = {known.pid for known in self._known}
+            new = [
+                stat.identity
+                for stat in stats.values()
+                if self._may_join(stat) and (stat.session in sessions or self._knows(stats.get(stat.parent)))
+            ]
             if not new:
                 return grown
             grown += new
             self._known.update(new)
 
-    def _is_new(self, stat: _Stat, parent: _Stat | None) -> bool:
-        if stat.identity in self._known or stat.identity.pid == os.getpid():
-            return False
-        if stat.identity.start_ticks < self._root.start_ticks:
-            return False
-        return stat.session in self._sessions or (parent is not None and parent.identity in self._known)
+    def _may_join(self, stat: _Stat) -> bool:
+        known = stat.identity in self._known
+        older = stat.identity.start_ticks < self._root.start_ticks
+        return not known and not older and stat.identity.pid != os.getpid()
 
-
-def _leads_session(stat: _Stat | None, identity: Identity) -> bool:
-    return stat is not None and stat.identity == identity and stat.session == identity.pid
+    def _knows(self, parent: _Stat | None) -> bool:
+        return parent is not None and parent.identity in self._known

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llama_watchdog.core.observation import Observation, Outcome, Watch
-from llama_watchdog.core.verdict import State, Verdict
+from llama_watchdog.core.verdict import Reason, State, Verdict
 
 HEALTH_EVERY = 60.0
 IDLE_POLLS_BEFORE_SLEEP = 3  # GET /slots wakes a sleeping server and resets its idle timer
@@ -97,4 +97,5 @@ class Asking:
             return False
         if last.slots is not None and last.slots.outcome in _WORTH_METRICS:
             return True
-        return verdict.state is State.IDLE and bool(last.clients)
+        idle = verdict.state is State.IDLE or verdict.reason is Reason.DEFERRED
+        return idle and bool(last.clients)

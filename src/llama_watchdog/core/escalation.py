@@ -32,8 +32,8 @@ from enum import StrEnum
 
 from llama_watchdog.core.action import Action, Done, Identity, Result
 from llama_watchdog.core.observation import Outcome, Unit
-from llama_watchdog.core.policy import Policy
-from llama_watchdog.core.verdict import LOOP_HANGS, SERVING, Reason, State, Verdict, seconds
+from llama_watchdog.core.policy import Policy, Rung
+from llama_watchdog.core.verdict import BEYOND_CANCEL, SERVING, Reason, State, Verdict, seconds
 
 # The look just before acting comes this much later: long enough for a step of CPU times to mean something.
 CONFIRM_AFTER = 1.0
@@ -156,7 +156,7 @@ def _watching(standing: Standing, _policy: Policy, sight: Sight, _dry_run: bool)
             until=sight.at + CONFIRM_AFTER,
             incident=standing.incident + 1,
             rung=-1,
-            signalled=standing.signalled and standing.target in (sight.target, None),
+            signalled=standing.signalled and sight.target in (standing.target, None),
             killed=False,
             last=None,
         )
@@ -183,8 +183,7 @@ def _climb(standing: Standing, policy: Policy, sight: Sight) -> Move:
     """Order the next rung that makes sense here."""
     ladder = policy.escalation.ladder
     rung = standing.rung + 1
-    hangs = sight.verdict.reason in LOOP_HANGS
-    while rung < len(ladder) and hangs and ladder[rung].value == Action.CANCEL:
+    while rung < len(ladder) and ladder[rung] is Rung.CANCEL and sight.verdict.reason in BEYOND_CANCEL:
         rung += 1
     if rung >= len(ladder):
         if standing.killed:

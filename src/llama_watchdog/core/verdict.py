@@ -40,8 +40,9 @@ class Reason(StrEnum):
     GONE = "gone"
 
 
-# Where the main loop cannot answer, closing a client's connection reaches nobody.
-LOOP_HANGS = frozenset({Reason.SLOTS_HANG, Reason.DEAF, Reason.LOAD, Reason.REFUSED, Reason.GONE})
+# Where closing the clients' connections cannot help: a loop that hangs never hears of it, and requests that
+# are put off for ever would only be put out of sight.
+BEYOND_CANCEL = frozenset(Reason) - {Reason.FROZEN}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from llama_watchdog.probes.worker import StillBusyError, Worker
 
 
 class GpuProbe:
-    """Asks every driver that is there, in a thread of its own: a stuck driver can hang the asker for good.
+    """Asks every driver that is here, in a thread of its own: a stuck driver can hang whoever asks.
 
-    Then the outcome is TIMEOUT, and PENDING for as long as that lasts. UNSUPPORTED: nothing here tells a load.
+    Then the outcome is TIMEOUT, and PENDING for as long as it lasts. UNSUPPORTED: nothing tells a load here.
     `own` None: this process's share can't be told, so `busy` is all there is: of the devices that it is known
     to be on, else the busiest of all.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from llama_watchdog.core.observation import Gpu, Outcome
@@ -20,17 +20,15 @@ _UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _LINE = re.compile(r"^drm-([^:\s]+):\s*(\S+)[ \t]*(\S*)$", re.MULTILINE)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Client:
     """One DRM client: an opened device, which several file descriptors can share. Memory in bytes."""
 
     device: str
-    engines: dict[str, int] = field(default_factory=dict)  # busy nanoseconds or cycles
-    clocks: dict[str, int] = field(
-        default_factory=dict
-    )  # cycles passed; empty where engines are in nanoseconds
-    capacity: dict[str, int] = field(default_factory=dict)  # how many engines count as one
-    memory: dict[str, int] = field(default_factory=dict)
+    engines: dict[str, int]  # busy nanoseconds, or cycles
+    clocks: dict[str, int]  # all cycles that passed, where engines count cycles
+    capacity: dict[str, int]  # how many engines go by one name
+    memory: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class Drm:
         self._before: _Before | None = None
 
     def look(self, pid: int) -> GpuLook | None:
-        """None where nothing is told of any device. `own` needs two looks, and the right to read open files."""
+        """None where no device tells anything. `own` needs two looks, and the right to read open files."""
         clients, rocm = self._clients(pid)
         now = _Before(pid, self._clock(), clients)
         before, self._before = self._before, now
@@ -80,9 +78,8 @@ class Drm:
                 texts = [folder.read(f"fdinfo/{n}") for n, target in files if target.startswith("/dev/dri/")]
         except ProcessLookupError:
             return {}, False
-        clients = dict(
-            _parse(text.decode(errors="replace")) for text in texts if text and b"drm-client-id" in text
-        )
+        told = [text.decode(errors="replace") for text in texts if text and b"drm-client-id" in text]
+        clients = dict(_parse(text) for text in told)
         return clients, any(target == "/dev/kfd" for _, target in files)
 
     def _rocm_memory(self, pid: int) -> int | None:
@@ -101,29 +98,24 @@ class Drm:
 
 
 def _parse(text: str) -> tuple[str, _Client]:
-    client = _Client("")
-    number = ""
-    preferred: set[str] = set()
-    for key, value, unit in _LINE.findall(text):
-        if key == "pdev":
-            client.device = value
-        elif key == "client-id":
-            number = value
-        elif not value.isdigit():
-            continue
-        elif key.startswith("engine-capacity-"):
-            client.capacity[key.removeprefix("engine-capacity-")] = int(value)
-        elif key.startswith(("engine-", "cycles-")):
-            client.engines[key.partition("-")[2]] = int(value)
-        elif key.startswith("total-cycles-"):
-            client.clocks[key.removeprefix("total-cycles-")] = int(value)
-        elif key.startswith(("resident-", "memory-")):  # the latter is the older name of the former
-            name, _, region = key.partition("-")
-            if region not in preferred:
-                client.memory[region] = int(value) * _UNITS.get(unit, 1)
-            if name == "resident":
-                preferred.add(region)
-    return f"{client.device}/{number}", client
+    lines = _LINE.findall(text)
+    words = {key: value for key, value, _ in lines}
+    numbers = {key: int(value) * _UNITS.get(unit, 1) for key, value, unit in lines if value.isdigit()}
+
+    def named(prefix: str) -> dict[str, int]:
+        return {key.removeprefix(prefix): number for key, number in numbers.items() if key.startswith(prefix)}
+
+    capacity = named("engine-capacity-")
+    device = words.get("pdev", "")
+    client = _Client(
+        device,
+        engines={name: n for name, n in named("engine-").items() if not name.startswith("capacity-")}
+        | named("cycles-"),
+        clocks=named("total-cycles-"),
+        capacity=capacity,
+        memory=named("memory-") | named("resident-"),  # the older name, and the newer
+    )
+    return f"{device}/{words.get('client-id')}", client
 
 
 def _share(before: _Before, now: _Before) -> float | None:

@@ -1,6 +1,7 @@
-"""The server's process: what it does now, by /proc.
+"""The server's process, from one incarnation to the next.
 
-What belongs here is one look at the process that `finding` names, and how that look itself went.
+What belongs here is which incarnation is watched, and how each look at it went; `finding` tells which process
+it is, `reading` what it does.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from pathlib import Path
 from llama_watchdog import systemctl
 from llama_watchdog.core.action import Identity
 from llama_watchdog.core.observation import Outcome, Process
-from llama_watchdog.probes import cgroups, finding, traits
+from llama_watchdog.probes import finding, traits
 from llama_watchdog.probes import place as places
 from llama_watchdog.probes.finding import Door, Found, Group, NotFoundError, Wanted
 from llama_watchdog.probes.procfs import ProcessFolder
+from llama_watchdog.probes.reading import Reader
 from llama_watchdog.probes.traits import Traits
 from llama_watchdog.probes.worker import StillBusyError, Worker
 
-# A GPU is opened while the model loads, and its device then stays open.
-_GPU_RECHECK = 10.0
+_GPU_RECHECK = 10.0  # a GPU is opened while the model loads, and then stays open
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class ProcessProbe:
         self._clock = clock
         self._worker = Worker("process")
         self._resolver = Worker("resolver")
-        self._mounts: list[cgroups.Mount] = []
+        self._reader = Reader()
         self._known: _Known | None = None
         self._group: Group | None = None
 
@@ -143,7 +144,7 @@ class ProcessProbe:
     ) -> tuple[_Known | None, ProcessFacts]:
         """The blocking part. What is known is handed in and back, as a late look must change nothing."""
         door = finding.look_at_door(self._wanted.place, addresses)
-        process = self._read(known.found.identity) if known is not None else None
+        process = self._reader.read(known.found.identity) if known is not None else None
         if known is not None and process is not None:
             if process.outcome is Outcome.GONE:
                 known = replace(known, ended=True)
@@ -154,7 +155,7 @@ class ProcessProbe:
             if known is None or known.found.identity != found.identity:
                 _refuse_leftover(known, found)
                 known = self._meet(found)
-            return self._seen(replace(known, found=found), self._read(found.identity), door)
+            return self._seen(replace(known, found=found), self._reader.read(found.identity), door)
         except NotFoundError as error:
             if known is None or process is None or not known.ended:
                 return None, _nothing(str(error), door.clients)
@@ -182,41 +183,6 @@ class ProcessProbe:
         with contextlib.suppress(ProcessLookupError), ProcessFolder(known.found.identity.pid) as folder:
             known = replace(known, traits=replace(known.traits, uses_gpu=traits.uses_gpu(folder)))
         return replace(known, gpu_looked=now)
-
-    def _read(self, identity: Identity) -> Process:
-        """GONE once it has ended: its pid free, reused, or held by a zombie of which no thread is left."""
-        gone = Process(Outcome.GONE, identity.pid, identity.start_ticks)
-        try:
-            with ProcessFolder(identity.pid) as folder:
-                stat = folder.stat()
-                if stat.start_ticks != identity.start_ticks or stat.state == "X":
-                    return gone
-                threads = folder.threads()
-                # A dead main thread's others can be stuck in the kernel, memory and GPU still theirs.
-                if stat.state == "Z" and all(thread.tid == identity.pid for thread in threads or ()):
-                    return replace(gone, state="Z")
-                io = folder.io()
-                return Process(
-                    Outcome.OK,
-                    pid=identity.pid,
-                    start_ticks=identity.start_ticks,
-                    state=stat.state,
-                    tracer=folder.tracer(),
-                    frozen=cgroups.frozen(folder.read("cgroup") or b"", self._hierarchies()),
-                    cpu=stat.cpu,
-                    threads=threads,
-                    rss=stat.rss,
-                    read_bytes=io.read_bytes,
-                    write_bytes=io.write_bytes,
-                    major_faults=stat.major_faults,
-                )
-        except ProcessLookupError:
-            return gone
-
-    def _hierarchies(self) -> list[cgroups.Mount]:
-        if not self._mounts:
-            self._mounts = cgroups.mounts()
-        return self._mounts
 
 
 def _is_still_it(found: Found, door: Door) -> bool:

@@ -86,10 +86,11 @@ def _settle(given: list[Layer], ours: Layer, problems: list[str]) -> Settings | 
             found = list(_problems(error))
         dropped = False
         for keys, message in found:
-            if left_out.isdisjoint(keys):  # else it is but an echo of a problem already noted
+            spoilt = next((key for key in keys if key in left_out), None)
+            if spoilt is None:  # else it is but an echo of a problem already noted
                 problems.append(f"{_where(keys, given)}: {message}")
-            # Of two servers with one target the later goes as a whole: without its url it would clash anew.
-            blamed = [keys[0][:2]] if len({key[:2] for key in keys}) > 1 else keys
+            # Of two servers with one target one goes as a whole: without its url it would clash anew.
+            blamed = [(spoilt or keys[0])[:2]] if len({key[:2] for key in keys}) > 1 else keys
             culprit = next((key for key in blamed if any(layer.holds(key) for layer in layers)), None)
             if culprit is not None:
                 dropped = True

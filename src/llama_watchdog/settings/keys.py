@@ -94,6 +94,8 @@ def _bad_name(name: str) -> str:
 
 def unknown(name: str, key: Key, spell: Callable[[KeyPath], str] = dotted) -> str:
     """What to say of an unknown key in the table `key`: the nearest key here, else one further down."""
+    if not key.children:
+        return "unknown key; what it is below holds a single value"
     near = nearest(name, key)
     if near is not None:
         return f"unknown key; did you mean '{spell(near)}'?"

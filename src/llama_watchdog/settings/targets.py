@@ -7,6 +7,7 @@ is allowed, and never repeat a url, which may hold a password.
 from __future__ import annotations
 
 import ipaddress
+import posixpath
 import re
 
 from .errors import shown
@@ -89,7 +90,7 @@ def listens_at(url: str) -> str:
     """What a normal url reaches, alike for every spelling of it: two servers may not share it."""
     scheme, _, rest = url.partition("://")
     if scheme == "unix":
-        return rest
+        return posixpath.normpath(rest)
     host, port = host_and_port(rest)
     host = host.strip("[]").removesuffix(".")
     try:

@@ -87,3 +87,8 @@ TRAITS: dict[Fault, Traits] = {
     Fault.TRACED: Traits(_HALTED.main, _HALTED.queue, http=False, state="t"),
     Fault.CGROUP_FROZEN: _HALTED,
 }
+
+# What a real process can do by itself; the others are done to it, by a signal, a debugger or the kernel.
+OF_PROCESSES = tuple(
+    fault for fault in Fault if fault not in (Fault.PAGING, Fault.STOPPED, Fault.TRACED, Fault.CGROUP_FROZEN)
+)

@@ -156,6 +156,11 @@ class ServerModel:
         return self._loop.activity
 
     @property
+    def loaded(self) -> float:
+        """The share of the model that is in memory."""
+        return self._machine.loaded
+
+    @property
     def clients(self) -> int:
         """Connections of clients that wait for an answer."""
         busy = [slot for slot in self._loop.slots if slot.processing and not slot.cancelled]

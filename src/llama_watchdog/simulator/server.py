@@ -12,7 +12,6 @@ import resource
 import select
 import signal
 import socket
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from llama_watchdog.simulator.config import ServerConfig
 from llama_watchdog.simulator.faults import Fault
 from llama_watchdog.simulator.formats import TODAY, Format
 from llama_watchdog.simulator.model import ServerModel
-from llama_watchdog.simulator.shared import SharedModel
+from llama_watchdog.simulator.shared import SharedModel, log
 
 NAME = "llama-server"
 _SLICE = 0.01  # seconds of work between two looks at the model
@@ -193,12 +192,6 @@ class SimulatedServer:
             return f"unix://{self._options.unix_socket}"
         host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
         return f"http://{host}:{self._socket.getsockname()[1]}"
-
-
-def log(line: str) -> None:
-    """One line on standard error, as llama-server logs."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def _bind(options: Options) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -39,3 +40,9 @@ class SharedModel:
         with self as model:
             model.strike(model.clock, fault)
         self._wake()
+
+
+def log(line: str) -> None:
+    """One line on standard error, as llama-server logs."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

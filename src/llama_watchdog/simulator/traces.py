@@ -117,6 +117,9 @@ class VirtualWatch:
         started = self.due + (watcher.jitter * self._rng.random() if self.due else 0.0)
         self._pass(started)
         at, suspended = world.boottime, world.take_suspended()
+        # Seen at the poll's very beginning: CPU times divided by the time between polls must add up.
+        process, clients = self._see_process(), world.model.clients if world.model.alive else 0
+        gpu = world.model.gpu(world.now) if watcher.sees_gpu and world.model.alive else None
         self._put(ask or self._gentle_ask())
         if any(question.waits for question in self._questions):
             self._pass(started + watcher.patience)
@@ -124,16 +127,15 @@ class VirtualWatch:
         slots, props = self._report_slots(), self._report_props()
         self._remember(slots, props)
         health = self._health.report(world.now)
-        gpu = world.model.gpu(world.now) if watcher.sees_gpu and world.model.alive else None
         return Observation(
             at=round(at, 3),
             suspended=suspended,
-            clients=world.model.clients if world.model.alive else 0,
+            clients=clients,
             health=Health(health.outcome, round(health.seconds, 4)) if health else None,
             slots=slots,
             props=props,
             metrics=self._report_metrics(),
-            process=self._see_process(),
+            process=process,
             gpu=gpu,
         )
 

@@ -118,6 +118,9 @@ def test_each_state_gets_its_verb(systemctl: Systemctl, state: dict[str, str], a
         pytest.param(
             RUNNING | {"ActiveState": "activating", "SubState": "start", "Job": "274"}, "start", id="loading"
         ),
+        pytest.param(
+            RUNNING | {"ActiveState": "activating", "SubState": "start"}, "", id="loading, job cancelled"
+        ),
         pytest.param(STOPPING, "restart", id="restart under way"),
     ],
 )

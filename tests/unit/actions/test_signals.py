@@ -94,12 +94,11 @@ def test_sigterm_reaches_the_process(start: Start) -> None:
 
 def test_sigterm_is_for_the_main_process_alone(start: Start) -> None:
     """A server ends its children itself; only SIGKILL gives it no chance to."""
-    parent = start(PARENT)
-    grandchild = identity_of(int(parent.said[0]))
-    with killed_at_the_end(grandchild):
-        send(parent.identity, signal.SIGTERM)
-        parent.process.wait()
-        assert not ended(grandchild)
+    parent = start(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{PARENT}")
+    child = identity_of(int(parent.said[0]))
+    with killed_at_the_end(child):
+        assert send(parent.identity, signal.SIGTERM).text == f"sent SIGTERM to pid {parent.identity.pid}"
+        assert not wait_ended(child, 0.02)
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGKILL])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,13 +22,13 @@ def evidence_of(
     watch: Watch = CPU_SERVER,
     delivered: bool = True,
     gpu: Gpu | None = None,
-    **process_facts: object,
+    **process_facts: Any,
 ) -> Evidence:
     """The evidence after `polls` polls 5 s apart; `cpu` gives each thread's CPU seconds at poll n."""
     log = EvidenceLog(watch)
     for n in range(polls):
         facts = {name: value(n) if callable(value) else value for name, value in process_facts.items()}
-        observation = seen(5.0 * n, slot(), process=process(cpu(n), **facts), gpu=gpu)  # type: ignore[arg-type]  # any field
+        observation = seen(5.0 * n, slot(), process=process(cpu(n), **facts), gpu=gpu)
         log.see(observation, 5.0 if n else 0.0)
     return log.judge(observation, delivered=delivered)[0]
 
@@ -88,7 +89,8 @@ def test_a_starved_server_computes_however_little_it_gets() -> None:
 
 @pytest.mark.parametrize("figure", ["read_bytes", "major_faults"])
 def test_reads_and_faults_are_paging(figure: str) -> None:
-    assert evidence_of(still, **{figure: lambda n: 4096 * n}) is Evidence.PAGING
+    growing: dict[str, Any] = {figure: lambda n: 4096 * n}
+    assert evidence_of(still, **growing) is Evidence.PAGING
 
 
 def test_uninterruptible_sleep_is_paging() -> None:
@@ -154,7 +156,7 @@ def test_looks_too_close_together_are_taken_as_one() -> None:
     ],
 )
 def test_a_process_stopped_by_a_person_is_told(facts: dict[str, object], why: str) -> None:
-    said = stopped_by_hand(process(**facts))  # type: ignore[arg-type]  # any field
+    said = stopped_by_hand(process(**facts))
     assert said is not None
     assert why in said
 

@@ -211,6 +211,14 @@ slots = st.fixed_dictionaries(
 )
 
 
+def texts(stored: object) -> list[str]:
+    """Every string in a stored body that is not a key."""
+    if isinstance(stored, str):
+        return [stored]
+    items = stored.values() if isinstance(stored, dict) else stored if isinstance(stored, list) else []
+    return [text for item in items for text in texts(item)]
+
+
 def outcome(body: object) -> object:
     try:
         return wire.parse_slots(body)
@@ -227,7 +235,4 @@ def outcome(body: object) -> object:
 def test_a_redacted_body_reads_as_the_original_and_holds_no_text(body: object) -> None:
     stored = json.loads(json.dumps(wire.redact(body), allow_nan=False))
     assert outcome(stored) == outcome(body)
-    for slot in stored or []:
-        token = (slot or {}).pop("next_token", None)
-        for item in [slot, *(token if isinstance(token, list) else [token])]:
-            assert all(value is None or isinstance(value, int | float) for value in (item or {}).values())
+    assert not texts(stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from llama_watchdog.core.asking import Ask
-from llama_watchdog.core.observation import Outcome
+from llama_watchdog.core.observation import Outcome, Slots
 from llama_watchdog.probes import llama_http
 from llama_watchdog.probes.llama_http import LlamaHttp
 
@@ -75,10 +76,10 @@ class Server:
             self.open[path] -= 1
             writer.close()
 
-    async def deserted(self) -> None:
-        """Return once no client is connected any more."""
-        async with asyncio.timeout(2):
-            while self.open.total():  # noqa: ASYNC110 - the one who waits is the test, for milliseconds
+    async def connected(self, clients: int) -> None:
+        """Return once so many clients have asked and wait for an answer."""
+        async with asyncio.timeout(5):
+            while self.open.total() != clients:  # noqa: ASYNC110 - a test waits, for milliseconds
                 await asyncio.sleep(0.001)
 
 
@@ -93,14 +94,14 @@ async def served(path: Path | None = None) -> AsyncIterator[Server]:
         server.url = f"unix://{path}"
     try:
         yield server
-        await server.deserted()
+        await server.connected(0)
     finally:
         listener.close()
 
 
 @asynccontextmanager
-async def watching(url: str, timeout: float = 5.0, patience: float = 5.0) -> AsyncIterator[LlamaHttp]:
-    watcher = LlamaHttp(url, health_timeout=timeout, slots_timeout=timeout, patience=patience)
+async def watching(url: str, limit: float = 5.0, patience: float = 5.0) -> AsyncIterator[LlamaHttp]:
+    watcher = LlamaHttp(url, health_timeout=limit, slots_timeout=limit, patience=patience)
     try:
         yield watcher
     finally:
@@ -109,23 +110,21 @@ async def watching(url: str, timeout: float = 5.0, patience: float = 5.0) -> Asy
 
 def test_a_hanging_endpoint_is_pending_then_timed_out_then_asked_anew_and_never_twice_at_once() -> None:
     async def main() -> None:
-        async with served() as server:
+        async with served() as server, watching(server.url, limit=0.05, patience=0.01) as watcher:
             server.answers["/slots"] = hanging
-            watcher = watch(server, timeout=0.05)
-            seen = []
-            while len(seen) < 100 and [s.outcome for s in seen].count(Outcome.TIMEOUT) < 2:
+            seen: list[Slots] = []
+            while len(seen) < 100 and [slots.outcome for slots in seen].count(Outcome.TIMEOUT) < 2:
                 before = server.asked["/slots"]
                 seen.append((await watcher.look(SLOTS_ONLY)).slots)
                 if seen[-1].outcome is Outcome.TIMEOUT:
                     assert server.asked["/slots"] == before, (
                         "the look that reports an answer asks nothing new"
                     )
-            await watcher.aclose()
-            ages = [slots.seconds for slots in seen]
             first = [slots.outcome for slots in seen].index(Outcome.TIMEOUT)
+            ages = [slots.seconds for slots in seen]
             assert first >= 2
             assert {slots.outcome for slots in seen[:first]} == {Outcome.PENDING}
-            assert ages[: first + 1] == sorted(ages[: first + 1])
+            assert ages[:first] == sorted(ages[:first])
             assert 0.05 <= ages[first] < 0.5
             assert seen[first + 1].outcome is Outcome.PENDING
             assert ages[first + 1] < 0.05
@@ -137,7 +136,7 @@ def test_a_hanging_endpoint_is_pending_then_timed_out_then_asked_anew_and_never_
 
 def test_a_late_answer_is_reported_once_by_the_next_look_in_place_of_asking() -> None:
     async def main() -> None:
-        async with served() as server:
+        async with served() as server, watching(server.url, patience=0.02) as watcher:
             release = asyncio.Event()
 
             async def late(writer: asyncio.StreamWriter) -> None:
@@ -145,46 +144,61 @@ def test_a_late_answer_is_reported_once_by_the_next_look_in_place_of_asking() ->
                 writer.write(http())
 
             server.answers["/slots"] = late
-            watcher = watch(server, patience=0.02)
             assert (await watcher.look(SLOTS_ONLY)).slots.outcome is Outcome.PENDING
             release.set()
-            await server.deserted()
-            slots = (await watcher.look(NOTHING)).slots
-            assert slots.outcome is Outcome.OK
-            assert len(slots.slots) == 1
+            await server.connected(0)
+            slots = (await watcher.look(SLOTS_ONLY)).slots
+            assert (slots.outcome, len(slots.slots)) == (Outcome.OK, 1)
             assert slots.seconds >= 0.02
             assert server.asked["/slots"] == 1
             assert (await watcher.look(NOTHING)).slots.outcome is Outcome.SKIPPED
-            watcher_asks = watch(server, patience=2)
-            assert (await watcher_asks.look(SLOTS_ONLY)).slots.outcome is Outcome.OK
+            await watcher.look(SLOTS_ONLY)
             assert server.asked["/slots"] == 2
-            await watcher.aclose()
-            await watcher_asks.aclose()
+
+    asyncio.run(main())
+
+
+def test_what_is_in_flight_is_reported_also_by_a_look_that_does_not_ask_for_it() -> None:
+    async def main() -> None:
+        async with served() as server, watching(server.url, patience=0.01) as watcher:
+            server.answers["/slots"] = hanging
+            await watcher.look(SLOTS_ONLY)
+            facts = await watcher.look(NOTHING)
+            assert (facts.health.outcome, facts.slots.outcome) == (Outcome.SKIPPED, Outcome.PENDING)
+            assert facts.slots.seconds >= 0.02
 
     asyncio.run(main())
 
 
 def test_one_hanging_endpoint_holds_no_other_back() -> None:
     async def main() -> None:
-        async with served() as server:
+        async with served() as server, watching(server.url, patience=0.05) as watcher:
             server.answers["/slots"] = hanging
-            watcher = watch(server, patience=0.05)
             for asked in (1, 2):
                 facts = await watcher.look(Ask())
                 assert (facts.health.outcome, facts.slots.outcome) == (Outcome.OK, Outcome.PENDING)
                 assert server.asked == {"/health": asked, "/slots": 1}
-            await watcher.aclose()
 
     asyncio.run(main())
 
 
 def test_a_look_returns_as_soon_as_all_has_been_answered() -> None:
     async def main() -> None:
-        async with served() as server:
-            watcher = watch(server, patience=30)
-            async with asyncio.timeout(5):
-                assert (await watcher.look(Ask())).slots.outcome is Outcome.OK
-            await watcher.aclose()
+        async with served() as server, watching(server.url, patience=30) as watcher, asyncio.timeout(5):
+            assert (await watcher.look(Ask())).slots.outcome is Outcome.OK
+
+    asyncio.run(main())
+
+
+def test_a_look_given_up_leaves_its_request_to_the_next() -> None:
+    async def main() -> None:
+        async with served() as server, watching(server.url, limit=0.05) as watcher:
+            server.answers["/slots"] = hanging
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await watcher.look(SLOTS_ONLY)
+            assert (await watcher.look(SLOTS_ONLY)).slots.outcome is Outcome.TIMEOUT
+            assert server.asked["/slots"] == 1
 
     asyncio.run(main())
 
@@ -198,18 +212,16 @@ def test_a_look_returns_as_soon_as_all_has_been_answered() -> None:
     ],
     ids=["body", "headers", "part"],
 )
-def test_a_server_that_drips_or_stalls_is_timed_out(answer: Answer) -> None:
+def test_a_server_that_drips_or_stalls_is_timed_out_and_hung_up_on(answer: Answer) -> None:
     """The timeout is for the whole exchange: not one for each byte."""
 
     async def main() -> None:
-        async with served() as server:
+        async with served() as server, watching(server.url, limit=0.06) as watcher:
             server.answers["/slots"] = answer
-            watcher = watch(server, timeout=0.06, patience=5)
             slots = (await watcher.look(SLOTS_ONLY)).slots
             assert slots.outcome is Outcome.TIMEOUT
             assert 0.06 <= slots.seconds < 0.5
-            await server.deserted()
-            await watcher.aclose()
+            await server.connected(0)
 
     asyncio.run(main())
 
@@ -221,110 +233,103 @@ def test_a_server_that_drips_or_stalls_is_timed_out(answer: Answer) -> None:
 )
 def test_an_answer_that_breaks_off_is_an_error(answer: Answer) -> None:
     async def main() -> None:
-        async with served() as server:
+        async with served() as server, watching(server.url) as watcher:
             server.answers["/slots"] = answer
-            watcher = watch(server, patience=5)
             assert (await watcher.look(SLOTS_ONLY)).slots.outcome is Outcome.ERROR
-            await watcher.aclose()
 
     asyncio.run(main())
 
 
 def test_a_body_without_end_is_malformed_and_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama_http, "MAX_BODY", 100_000)
-    sent = 0
 
     async def endless(writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         while True:
             writer.write(b"[" * 10_000)
-            sent += 10_000
             await writer.drain()
 
     async def main() -> None:
-        async with served() as server:
-            server.answers["/slots"] = endless
-            server.answers["/health"] = endless
-            watcher = watch(server, patience=5)
+        async with served() as server, watching(server.url) as watcher:
+            server.answers["/slots"] = server.answers["/health"] = endless
             facts = await watcher.look(Ask())
             assert (facts.health.outcome, facts.slots.outcome) == (Outcome.MALFORMED, Outcome.MALFORMED)
-            await server.deserted()
-            assert sent < 20_000_000
-            await watcher.aclose()
+            await server.connected(0)
 
     asyncio.run(main())
 
 
 def test_nothing_listens(tmp_path: Path) -> None:
-    """Neither at a port, nor at a socket's path, be it absent or left behind."""
+    """Neither at a port, nor at a name's several addresses, nor at a socket's path, absent or left behind."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "left"))
 
-    async def main() -> None:
-        for url in (f"http://127.0.0.1:{port}", f"unix://{tmp_path}/absent", f"unix://{tmp_path}/left"):
-            watcher = LlamaHttp(url)
+    async def main(url: str) -> None:
+        async with watching(url) as watcher:
             facts = await watcher.look(Ask())
             assert (facts.health.outcome, facts.slots.outcome) == (Outcome.REFUSED, Outcome.REFUSED), url
-            await watcher.aclose()
 
-    asyncio.run(main())
+    for url in (
+        "http://127.0.0.1:{}",
+        "http://localhost:{}",
+        f"unix://{tmp_path}/absent",
+        f"unix://{tmp_path}/left",
+    ):
+        asyncio.run(main(url.format(port)))
 
 
 def test_a_unix_socket(tmp_path: Path) -> None:
     async def main() -> None:
-        async with served(tmp_path / "llama.sock") as server:
-            watcher = watch(server, patience=5)
+        async with served(tmp_path / "llama.sock") as server, watching(server.url) as watcher:
             facts = await watcher.look(Ask())
             assert (facts.health.outcome, facts.slots.outcome) == (Outcome.OK, Outcome.OK)
-            await watcher.aclose()
 
     asyncio.run(main())
 
 
+# anyio leaves the socket of a connect that was given up to the garbage collector, which then complains.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_unix_socket_with_a_full_queue_is_waited_for_without_burning_a_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a stopped server's is, in the end; when there is room again it is asked."""
+    """As a stopped server's is, in the end. When there is room again it is asked."""
     monkeypatch.setattr(llama_http, "_UNIX_CONNECT", 0.005)
     monkeypatch.setattr(llama_http, "_UNIX_PAUSE", 0.05)
+    path = tmp_path / "full"
 
     async def main() -> None:
-        path = str(tmp_path / "full")
         with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as other:
-            listener.bind(path)
+            listener.bind(str(path))
             listener.listen(0)
-            other.connect(path)
-            watcher = LlamaHttp(f"unix://{path}", patience=0.1)
-            used = time.process_time()
-            assert (await watcher.look(HEALTH_ONLY)).health.outcome is Outcome.PENDING
-            assert time.process_time() - used < 0.06
-            listener.accept()[0].close()
-            for _ in range(20):
-                facts = await watcher.look(NOTHING)
+            other.connect(str(path))
+            async with watching(f"unix://{path}", patience=0.1) as watcher:
+                used = time.process_time()
+                assert (await watcher.look(HEALTH_ONLY)).health.outcome is Outcome.PENDING
+                assert time.process_time() - used < 0.06
+                listener.accept()[0].close()
                 listener.setblocking(False)
-                try:
-                    with listener.accept()[0] as client:
-                        client.sendall(http(b"{}"))
-                    break
-                except BlockingIOError:
-                    assert facts.health.outcome is Outcome.PENDING
-            watcher_facts = await watcher.look(NOTHING)
-            assert watcher_facts.health.outcome is Outcome.OK
-            await watcher.aclose()
+                client, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(listener), 5)
+                with client:
+                    client.sendall(http(b"{}"))
+                    assert (await watcher.look(NOTHING)).health.outcome is Outcome.OK
 
     asyncio.run(main())
+    gc.collect()
 
 
 def test_https_of_a_server_that_speaks_none_is_unreachable() -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
     async def main() -> None:
-        async with served() as server:
-            watcher = LlamaHttp(server.url.replace("http:", "https:"))
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with watching(f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}") as watcher:
             assert (await watcher.look(HEALTH_ONLY)).health.outcome is Outcome.UNREACHABLE
-            await watcher.aclose()
+        listener.close()
 
     asyncio.run(main())
 
@@ -334,44 +339,20 @@ def test_the_environments_proxies_are_not_used(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(name, "http://127.0.0.1:1")
 
     async def main() -> None:
-        async with served() as server:
-            watcher = watch(server, patience=5)
+        async with served() as server, watching(server.url) as watcher:
             assert (await watcher.look(HEALTH_ONLY)).health.outcome is Outcome.OK
-            await watcher.aclose()
 
     asyncio.run(main())
 
 
-def test_closing_hangs_up_on_what_is_in_flight() -> None:
+def test_closing_hangs_up_on_what_is_in_flight_and_may_be_repeated() -> None:
     async def main() -> None:
-        async with served() as server:
+        async with served() as server, watching(server.url, patience=0.01) as watcher:
             server.answers["/health"] = server.answers["/slots"] = hanging
-            watcher = watch(server)
             await watcher.look(Ask())
-            assert server.open.total() == 2
-            before = asyncio.all_tasks()
+            await server.connected(2)
             await watcher.aclose()
-            await server.deserted()
-            assert asyncio.all_tasks() < before
-            await watcher.aclose()
-
-    asyncio.run(main())
-
-
-def test_a_look_given_up_loses_no_request() -> None:
-    async def main() -> None:
-        async with served() as server:
-            server.answers["/slots"] = hanging
-            watcher = watch(server, patience=5)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.02):
-                    await watcher.look(SLOTS_ONLY)
-            assert (await watch_briefly(watcher)) is Outcome.PENDING
-            assert server.asked["/slots"] == 1
-            await watcher.aclose()
-
-    async def watch_briefly(watcher: LlamaHttp) -> Outcome:
-        watcher._patience = 0.01  # noqa: SLF001 - the first look had to be given up, the second has to return
-        return (await watcher.look(SLOTS_ONLY)).slots.outcome
+            await server.connected(0)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())

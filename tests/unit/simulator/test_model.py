@@ -1,0 +1,256 @@
+"""The simulated server in virtual time: its counters, its queue, its life."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llama_watchdog.core.observation import Outcome
+from llama_watchdog.simulator.config import ServerConfig, SlotState, Task
+from llama_watchdog.simulator.faults import Fault
+from llama_watchdog.simulator.model import ServerModel
+
+EXACT = ServerConfig(slots=2, prefill_rate=512.0, decode_rate=32.0)  # rates whose sums have no rounding
+OLDER = ServerConfig(slots=2, prefill_rate=512.0, decode_rate=32.0, answers_mid_step=False)
+
+
+def see(model: ServerModel, now: float) -> list[SlotState]:
+    slots = model.slots(now)
+    assert slots is not None, "/slots hangs"
+    return slots
+
+
+def counters(model: ServerModel, now: float, slot: int = 0) -> tuple[int, int, int]:
+    state = see(model, now)[slot]
+    return state.prompt, state.processed, state.decoded
+
+
+def test_counters_move_once_a_batch_as_on_the_real_server() -> None:
+    """The numbers are those of b11669 on a prompt of 2801 tokens with n_predict 3, batches of 2048."""
+    model = ServerModel(ServerConfig(prefill_rate=2048.0, decode_rate=10.0))
+    model.submit(0.0, Task(prompt=2801, predict=3))
+    assert counters(model, 0.0) == counters(model, 0.9) == (2048, 0, 0)
+    assert counters(model, 1.1) == (2801, 2048, 0)
+    assert counters(model, 1.4) == (2802, 2801, 1)
+    idle = see(model, 2.0)[0]
+    assert (idle.processing, idle.prompt, idle.processed, idle.decoded) == (False, 2803, 0, 0)
+
+
+def test_an_idle_slot_goes_on_showing_its_last_task() -> None:
+    model = ServerModel(EXACT)
+    assert see(model, 0.0)[0].task == -1
+    task = model.submit(1.0, Task(prompt=8, predict=4))
+    assert see(model, 9.0)[0].task == task
+    assert see(model, 9.0)[0].remaining == -1
+    assert see(model, 9.0)[1].task == -1
+
+
+def test_a_long_prefill_of_one_slot_holds_up_the_others() -> None:
+    model = ServerModel(EXACT)
+    model.submit(0.0, Task(prompt=8, predict=1000))
+    before = counters(model, 2.0)[2]
+    assert before > 50
+    model.submit(2.0, Task(prompt=2000, predict=5))
+    assert counters(model, 5.0)[2] <= before + 1  # 2000 tokens take some 4 s
+    assert counters(model, 8.0)[2] > before + 30
+
+
+def test_more_requests_than_slots_are_deferred_until_one_is_free() -> None:
+    model = ServerModel(EXACT)
+    tasks = [model.submit(0.0, Task(prompt=8, predict=320)) for _ in range(5)]
+    metrics = model.metrics(1.0)
+    assert metrics is not None
+    assert (metrics.processing, metrics.deferred) == (2, 3)
+    assert model.clients == 5
+    assert not model.task(tasks[4]).over
+    assert model.task(tasks[0]).decoded > 0
+    assert {slot.task for slot in see(model, 15.0)} == set(tasks[2:4])
+    assert model.task(tasks[0]) == (320, True)
+    assert model.clients == 3
+
+
+def test_a_task_ends_where_its_context_is_full() -> None:
+    model = ServerModel(ServerConfig(context=100, decode_rate=32.0))
+    task = model.submit(0.0, Task(prompt=60, predict=-1))
+    assert see(model, 1.0)[0].remaining == -1
+    assert see(model, 60.0)[0].prompt == 100
+    assert model.task(task).over
+
+
+def test_a_prompt_beyond_the_context_is_refused() -> None:
+    with pytest.raises(ValueError, match="4096"):
+        ServerModel().submit(0.0, Task(prompt=5000))
+
+
+def test_an_embedding_never_moves_n_decoded() -> None:
+    model = ServerModel(EXACT)
+    task = model.submit(0.0, Task(prompt=1024, predict=0))
+    assert counters(model, 1.0) == (1024, 0, 0)
+    assert counters(model, 3.0)[2] == 0
+    assert model.task(task).over
+
+
+def test_nothing_moves_while_an_image_is_encoded() -> None:
+    """And the CPU works all the while."""
+    model = ServerModel(EXACT)
+    model.submit(0.0, Task(prompt=8, predict=100, encode_seconds=60.0))
+    assert counters(model, 59.0) == (0, 0, 0)
+    assert (model.process(59.0).cpu or 0) > 200
+    assert counters(model, 62.0)[2] > 10
+
+
+def test_rates_fall_with_the_depth_of_the_context() -> None:
+    config = ServerConfig(context=10000, batch_size=512, prefill_rate=512.0, half_rate_depth=4096)
+    model = ServerModel(config)
+    model.submit(0.0, Task(prompt=9000))
+    early = counters(model, 5.0)[1]
+    late = counters(model, 25.0)[1] - counters(model, 20.0)[1]
+    assert early > 1.5 * late > 0
+
+
+def test_each_task_has_a_pace_of_its_own() -> None:
+    model = ServerModel(ServerConfig(slots=8, variation=0.5), seed=3)
+    paces = set()
+    for _ in range(4):
+        now = model.clock
+        model.submit(now, Task(prompt=8, predict=1000))
+        paces.add(sum(slot.decoded for slot in see(model, now + 10.0)))
+        model.restart(model.clock)
+    assert len(paces) == 4
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    looks=st.lists(st.integers(1, 400), max_size=30),
+    tasks=st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 300)), min_size=1, max_size=5),
+)
+def test_how_often_it_is_looked_at_changes_nothing(looks: list[int], tasks: list[tuple[int, int]]) -> None:
+    """Steps are leapt when nobody looks: they must come to the same as one by one."""
+    rare, often = ServerModel(EXACT), ServerModel(EXACT)
+    for model in (rare, often):
+        for prompt, predict in tasks:
+            model.submit(0.0, Task(prompt=prompt, predict=predict))
+    for look in sorted(looks):
+        often.advance(look / 16)
+    end = 30.0
+    assert see(rare, end) == see(often, end)
+    assert rare.metrics(end) == often.metrics(end)
+
+
+def test_an_older_build_answers_when_the_step_ends() -> None:
+    model = ServerModel(OLDER)
+    assert model.slots(0.0) is not None  # idle: at once
+    model.submit(1.0, Task(prompt=4000, predict=10))
+    assert model.slots(2.0) is None  # in a step of 4 s
+    assert model.slots(4.9, asked=2.0) is None
+    assert model.slots(5.1, asked=2.0) is not None  # that step has ended, the next one runs
+    assert model.slots(5.1) is None
+    assert model.metrics(5.2) is None
+
+
+def test_health_does_not_wait_for_the_loop_unless_the_build_puts_it_there() -> None:
+    model = ServerModel(OLDER)
+    queued = ServerModel(ServerConfig(answers_mid_step=False, health_in_queue=True))
+    for each in (model, queued):
+        each.submit(0.0, Task(prompt=4000))
+    assert model.health(1.0) is not None
+    assert queued.health(1.0) is None
+
+
+def test_loading_shows_by_reads_or_by_memory() -> None:
+    from_disk = ServerModel(ServerConfig(load_seconds=100.0))
+    cached = ServerModel(ServerConfig(load_seconds=100.0, load_reads=False))
+    for model in (from_disk, cached):
+        health = model.health(50.0)
+        assert health is not None
+        assert health.loading
+        assert model.slots(50.0) is None
+    assert (from_disk.process(50.0).read_bytes or 0) == pytest.approx(2 << 30, rel=0.01)
+    assert cached.process(50.0).read_bytes == 0
+    assert (cached.process(60.0).rss or 0) > (cached.process(50.0).rss or 0)
+    assert not from_disk.loading or from_disk.slots(101.0) is not None
+
+
+def test_a_download_comes_before_listening() -> None:
+    model = ServerModel(ServerConfig(download_seconds=60.0, load_seconds=10.0))
+    assert not model.listening
+    assert (model.process(30.0).write_bytes or 0) > 0
+    model.advance(65.0)
+    assert model.listening
+    assert model.loading
+    model.advance(75.0)
+    assert not model.loading
+
+
+def test_the_first_work_after_a_load_may_take_minutes_of_one_thread() -> None:
+    model = ServerModel(ServerConfig(warmup_seconds=120.0))
+    model.submit(0.0, Task())
+    process = model.process(100.0)
+    assert process.threads is not None
+    assert [thread.state for thread in process.threads[:3]] == ["R", "S", "S"]
+    assert counters(model, 119.0) == (0, 0, 0)
+    model.submit(130.0, Task())
+    assert counters(model, 131.0)[2] > 0
+
+
+def test_only_slots_and_work_keep_it_awake_or_wake_it() -> None:
+    model = ServerModel(ServerConfig(sleep_idle_seconds=60.0, load_seconds=10.0))
+    model.slots(50.0)
+    model.health(100.0)
+    model.props(105.0)
+    model.metrics(105.0)
+    awake = model.props(109.0)
+    assert awake is not None
+    assert not awake.sleeping
+    asleep = model.props(111.0)  # 60 s after /slots
+    assert asleep is not None
+    assert asleep.sleeping
+    assert (model.process(111.0).rss or 0) < 1 << 30
+    assert model.metrics(112.0) is not None
+    assert model.slots(120.0) is None  # it wakes, and /health says ok all the while
+    waking = model.health(121.0)
+    assert waking is not None
+    assert not waking.loading
+    assert model.slots(131.0) is not None
+
+
+def test_work_wakes_it_and_is_done() -> None:
+    model = ServerModel(ServerConfig(sleep_idle_seconds=10.0, load_seconds=10.0))
+    model.advance(60.0)
+    task = model.submit(60.0, Task(predict=20))
+    model.advance(69.0)
+    assert not model.task(task).over
+    model.advance(75.0)
+    assert model.task(task) == (20, True)
+
+
+def test_a_new_process_is_another_incarnation() -> None:
+    model = ServerModel(ServerConfig())
+    model.submit(0.0, Task())
+    before = model.process(100.0)
+    model.kill(100.0)
+    assert model.process(101.0).outcome is Outcome.GONE
+    assert not model.listening
+    model.restart(110.0)
+    after = model.process(111.0)
+    assert (before.pid, before.start_ticks) != (after.pid, after.start_ticks)
+    assert (after.cpu or 0) < (before.cpu or 0)
+    assert see(model, 111.0)[0].task == -1
+
+
+def test_a_model_is_reproducible() -> None:
+    def cpu(seed: int) -> list[float | None]:
+        model = ServerModel(ServerConfig(variation=0.3), seed=seed)
+        model.submit(0.0, Task(predict=900))
+        return [model.process(float(now)).cpu for now in range(0, 3600, 60)]
+
+    assert cpu(1) == cpu(1)
+    assert cpu(1) != cpu(2)
+
+
+def test_a_crash_ends_the_process() -> None:
+    model = ServerModel()
+    model.strike(5.0, Fault.CRASH)
+    assert not model.alive
+    assert not model.listening
