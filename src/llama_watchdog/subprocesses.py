@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _DATAGRAM = 256 * 1024  # more than one write can carry: net.core.wmem_default is 208 KiB
-_LEFTOVERS = 64  # datagrams read after the end; the queue holds net.unix.max_dgram_qlen, 10 and some
+_LEFTOVERS = (
+    1024  # datagrams read after the end; the queue holds net.unix.max_dgram_qlen: 10, with systemd 512
+)
 _REAP_SECONDS = 1.0
 
 

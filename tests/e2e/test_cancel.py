@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.e2e.ground.real_server import RealServer
 from tests.e2e.ground.waiting import wait_until
 

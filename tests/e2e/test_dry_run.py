@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.ground.events import actions
 from tests.e2e.ground.real_server import StartServer
 from tests.e2e.ground.waiting import wait_until
@@ -37,7 +38,7 @@ def test_the_process_is_untouched(
     server_factory: StartServer, tmp_path: Path, mode: str, decoding: bool, ladder: list[str]
 ) -> None:
     """All rungs and the restart are told with "would have", and none of them happens."""
-    server, marker = server_factory(), tmp_path / "restarted"
+    server, marker = server_factory("--threads", "2"), tmp_path / "restarted"
     config = tmp_path / "config.toml"
     config.write_text(CONFIG.format(url=server.url, marker=marker))
     with running(tmp_path, "run", "--dry-run", "--config", config) as watchdog:
@@ -49,7 +50,7 @@ def test_the_process_is_untouched(
         before = server.start_ticks
 
         server.wedge(mode, DECODE if decoding else "")
-        watchdog.wait_for(15, verdict="wedged")
+        watchdog.wait_for(26, verdict="wedged")
         watchdog.wait_for(40, action="restart")
         done = [event for event in watchdog.events() if event["event"] == "action"]
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.ground import boot
 from tests.e2e.ground.real_server import RealServer
 from tests.e2e.ground.testbed import Testbed

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.ground.events import actions, verdicts
 from tests.e2e.ground.llama_client import prompt_of
 from tests.e2e.ground.real_server import RealServer

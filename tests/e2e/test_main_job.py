@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 
 import pytest
+
 from tests.e2e.ground.events import actions
 from tests.e2e.ground.house import SERVER, House
 from tests.e2e.ground.llama_client import Generation

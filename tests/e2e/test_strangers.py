@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.ground import reborn
 from tests.e2e.ground.events import actions, verdicts
 from tests.e2e.ground.house import SERVER, House
@@ -71,7 +72,7 @@ def test_a_wrong_pid_file(real_server: RealServer, start: Start, tmp_path: Path)
     with running(tmp_path, "run", "--config", config) as watchdog:
         watchdog.wait_for(10, verdict="idle")
         real_server.wedge("block")
-        alive = lambda: stranger.poll() is None and real_server.alive()  # noqa: E731  one use
+        alive = lambda: stranger.poll() is None and real_server.alive()
         stays_true(alive, 12.0, "both run")
         assert "wedged" not in verdicts(watchdog.events())
         assert actions(watchdog.events()) == []
@@ -111,7 +112,7 @@ def test_a_port_that_a_proxy_serves(real_server: RealServer, start: Start, tmp_p
         prefill.wait(90.0)
         assert prefill.error is None
         real_server.wedge("block")
-        alive = lambda: proxy.poll() is None and real_server.alive()  # noqa: E731  one use
+        alive = lambda: proxy.poll() is None and real_server.alive()
         stays_true(alive, 12.0, "both run")
         assert not {"wedged", "down"} & set(verdicts(watchdog.events()))
         assert actions(watchdog.events()) == []

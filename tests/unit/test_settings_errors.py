@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_watchdog.settings import ConfigError, load
+from llama_watchdog.settings import ConfigError, files, load
 from llama_watchdog.settings.keys import ROOT, leaves
 
 Lines = Callable[..., list[str]]
@@ -166,7 +167,7 @@ def test_every_third_server_with_one_target_is_named(lines: Lines) -> None:
     ("environ", "line"),
     [
         ({"WEB__LISTN": "1"}, "WEB__LISTN: unknown key; did you mean 'LLAMA_WATCHDOG_WEB__LISTEN'?"),
-        ({"SERVERS__a__UNT": ""}, "SERVERS__a__UNT: unknown key; did you mean 'LLAMA_WATCHDOG_SERVERS__a__UNIT'?"),
+        ({"SERVERS__a__UNT": ""}, "SERVERS__a__UNT: unknown key; did you mean 'LLAMA_WATCHDOG_SERVERS__a__"),
         ({"FOO__BAR": "1"}, "FOO__BAR: unknown key; allowed here: state_dir, "),
         ({"DRY_RUN__X": "1"}, "DRY_RUN__X: unknown key"),
         ({"SERVERS__a b__URL": "http://x"}, "SERVERS__a b__URL: is no server's name"),
@@ -283,12 +284,19 @@ def test_named_files_that_are_none(tmp_path: Path) -> None:
         load(environ={"LLAMA_WATCHDOG_CONFIG": str(tmp_path / "x.toml")})
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_unreadable_file(tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.touch(mode=0o000)
-    with pytest.raises(ConfigError, match="can't be read: Permission denied"):
-        load(path, environ={})
+def test_unreadable_file_is_told_wherever_it_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is there and can't be read is not passed over for the next, or for the defaults."""
+
+    def denied(*_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(files, "SYSTEM_CONFIG", tmp_path / "config.toml")
+    monkeypatch.setattr(os, "open", denied)
+    for config in (None, tmp_path / "config.toml"):
+        with pytest.raises(ConfigError, match="can't be read: Permission denied"):
+            load(config, environ={})
 
 
 def test_newlines_and_nuls_in_values_stay_in_one_line(lines: Lines) -> None:

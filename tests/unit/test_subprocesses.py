@@ -13,6 +13,10 @@ import pytest
 from llama_watchdog import subprocesses
 from llama_watchdog.subprocesses import Finished
 
+QUEUE = int(
+    Path("/proc/sys/net/unix/max_dgram_qlen").read_text(encoding="utf-8")
+)  # writes that nobody reads yet
+
 
 def run(*argv: str, timeout: float = 10.0, keep: int = 1000) -> Finished:
     return asyncio.run(subprocesses.run(argv, timeout=timeout, keep=keep))
@@ -44,16 +48,26 @@ def test_a_program_that_is_not_there_is_an_error() -> None:
 
 
 def test_nothing_is_lost_of_what_a_program_says_last(tmp_path: Path) -> None:
-    """It has ended before we read any of it: here, since nothing else gets to run until it has."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    script = f"import os; open({str(fifo)!r}, 'w').close()\nfor n in range(8): os.write(1, b'%d' % n)"
+    """It has ended before we read any of it: the event loop gets to run only then."""
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    os.mkfifo(begun)
+    os.mkfifo(go)
+    script = (
+        f"import os; open({str(begun)!r}, 'w').close(); open({str(go)!r}).close()\n"
+        f"for n in range({QUEUE}): os.write(1, b'x')"
+    )
+
+    def let_it_end() -> None:
+        go.write_text("", encoding="utf-8")
+        with contextlib.suppress(
+            ChildProcessError
+        ):  # where asyncio waits in a thread, it may have been quicker
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
 
     async def running() -> Finished:
-        task = asyncio.create_task(subprocesses.run([sys.executable, "-c", script], timeout=10.0))
-        await asyncio.to_thread(fifo.read_text, "utf-8")
-        with contextlib.suppress(ChildProcessError):  # asyncio has waited for it already, in a thread
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        task = asyncio.create_task(subprocesses.run([sys.executable, "-c", script], timeout=10.0, keep=1000))
+        await asyncio.to_thread(begun.read_text, "utf-8")
+        let_it_end()
         return await task
 
-    assert asyncio.run(running()) == Finished(0, "01234567", "")
+    assert asyncio.run(running()) == Finished(0, "x" * QUEUE, "")

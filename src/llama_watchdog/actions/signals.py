@@ -183,7 +183,6 @@ class _Tree:
     """
 
     def __init__(self, root: Identity) -> None:
-        self._root = root
         self._known = {root}
 
     def grow(self) -> list[Identity]:
@@ -196,17 +195,14 @@ class _Tree:
             new = [
                 stat.identity
                 for stat in stats.values()
-                if self._may_join(stat) and (stat.session in sessions or self._knows(stats.get(stat.parent)))
+                if stat.identity not in self._known
+                and stat.identity.pid != os.getpid()
+                and (stat.session in sessions or self._knows(stats.get(stat.parent)))
             ]
             if not new:
                 return grown
             grown += new
             self._known.update(new)
-
-    def _may_join(self, stat: _Stat) -> bool:
-        known = stat.identity in self._known
-        older = stat.identity.start_ticks < self._root.start_ticks
-        return not known and not older and stat.identity.pid != os.getpid()
 
     def _knows(self, parent: _Stat | None) -> bool:
         return parent is not None and parent.identity in self._known

@@ -139,6 +139,7 @@ class _Output:
     def __init__(self, level: str, fmt: Format, stream: TextIO) -> None:
         self._least = _PRIORITIES[level]
         self._sink = Sink(stream)
+        self._lost = 0
         terminal, self._journal = is_terminal(stream), is_journal(stream, os.environ)
         text = fmt == "console" or (fmt == "auto" and terminal)
         colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -151,12 +152,12 @@ class _Output:
         level = level_of(entry)
         if not self.admits(level):
             return
-        if lost := self._sink.lost:
-            text = f"{lost} lines before this one could not be written, and are lost"
-            self._sink.write(self._lines("warning", _log_entry("warning", text, {})))
-            if self._sink.lost == lost:
-                self._sink.lost = 0
-        self._sink.write(self._lines(level, entry))
+        if self._lost:
+            text = f"{self._lost} lines before this one could not be written, and are lost"
+            if self._sink.write(self._lines("warning", _log_entry("warning", text, {}))):
+                self._lost = 0
+        if self._lost or not self._sink.write(self._lines(level, entry)):
+            self._lost += 1
 
     def _lines(self, level: str, entry: Entry) -> str:
         text = self._render(entry)

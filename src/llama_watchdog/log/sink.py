@@ -32,10 +32,9 @@ def is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 class Sink:
-    """One stream. `lost` counts the lines not written: a full disk, a reader that left or stalls."""
+    """One stream, which may be closed, full, or read by nobody."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.lost = 0
         self._stream = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
         self._torn = False
@@ -44,16 +43,16 @@ class Sink:
         except _FAULTS:
             self._in_memory = True
 
-    def write(self, text: str) -> None:
-        """Write `text` and a newline, or count it as lost."""
+    def write(self, text: str) -> bool:
+        """Write `text` and a newline. Whether all of it was written."""
         data = f"{text}\n".encode(self._encoding, "backslashreplace")
         try:
             if self._in_memory:
                 self._stream.write(data.decode(self._encoding))
-            elif not self._write(data):
-                self.lost += 1
+                return True
+            return self._write(data)
         except _FAULTS:
-            self.lost += 1
+            return False
 
     def _write(self, data: bytes) -> bool:
         """Past the stream's buffer, which would keep what can't be written, and fail again at exit."""

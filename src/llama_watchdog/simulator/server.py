@@ -170,7 +170,6 @@ class SimulatedServer:
 
     def _stop_listening(self) -> None:
         self._listening = False
-        self._socket.close()
         for listener in self._http.servers:
             listener.get_loop().call_soon_threadsafe(self._hang_up)
 
@@ -199,6 +198,7 @@ def _bind(options: Options) -> socket.socket:
     if options.unix_socket:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(options.unix_socket)
+        listener.listen()
     else:
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
         listener = socket.create_server((options.host, options.port), family=family)

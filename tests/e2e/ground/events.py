@@ -31,12 +31,5 @@ def verdicts(events: Iterable[Event]) -> list[str]:
 
 
 def actions(events: Iterable[Event]) -> list[str]:
-    """The actions in the order in which they were first begun; several events of one are one."""
-    order: list[str] = []
-    for event in events:
-        if event["event"] != "action":
-            continue
-        began = event["outcome"] == "started"
-        if began or not order or order[-1] != event["action"]:
-            order.append(event["action"])
-    return order
+    """The actions that were taken, or tried, in their order. That one has healed is no action of its own."""
+    return [e["action"] for e in events if e["event"] == "action" and e["outcome"] != "healed"]

@@ -104,13 +104,16 @@ def test_sigterm_is_for_the_main_process_alone(start: Start) -> None:
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGKILL])
 def test_a_reused_pid_is_never_signalled(start: Start, sig: signal.Signals) -> None:
     """The pid is another process's: that one lives on, and so do its children."""
-    child = start(READY)
+    child = start(PARENT, session=True)
     before = Identity(child.identity.pid, child.identity.start_ticks - 1)
     result = send(before, sig)
     assert result == Result(Done.FAILED, f"pid {before.pid} is another process now: not signalled")
-    assert not wait_ended(child.identity, 0.02)
     assert ended(before)
     assert signals.descendants(before) == []
+    (grandchild,) = signals.descendants(child.identity)
+    with killed_at_the_end(grandchild):
+        assert not wait_ended(child.identity, 0.02)
+        assert not ended(grandchild)
 
 
 def test_a_process_that_is_gone_needs_no_signal(start: Start) -> None:

@@ -63,6 +63,32 @@ def test_a_worker_that_spins_while_the_main_thread_waits_is_spinning() -> None:
     assert evidence_of(lambda n: (0.0, 0.0, 5.0 * n)) is Evidence.SPINNING
 
 
+def starved(cpu: Callable[[int, int], float]) -> Evidence:
+    """Four threads, those that use CPU runnable at every look; `cpu` of poll n and thread k."""
+    log = EvidenceLog(CPU_SERVER)
+    for n in range(10):
+        used = [cpu(n, k) for k in range(4)]
+        runs = [used[k] > cpu(max(0, n - 1), k) for k in range(4)]
+        threads = tuple(Thread(PID + k, "R" if runs[k] else "S", used[k]) for k in range(4))
+        observation = seen(5.0 * n, slot(), process=replace(process(), threads=threads))
+        log.see(observation, 5.0 if n else 0.0)
+    return log.judge(observation, delivered=True)[0]
+
+
+def test_a_thread_that_spins_on_a_crowded_machine_gets_less_than_a_core() -> None:
+    assert starved(lambda n, k: 3.0 * n if k == 0 else 0.0) is Evidence.SPINNING
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
+def test_a_starved_server_computes_however_little_its_threads_get(share: float) -> None:
+    """As under a CPU quota: no thread comes near any threshold, but they are runnable at every look."""
+    assert starved(lambda n, k: share * 5.0 * n if k < 3 else 0.0) is Evidence.COMPUTING
+
+
+def test_one_thread_that_tokenises_for_a_while_does_not_make_a_blocked_server_work() -> None:
+    assert starved(lambda n, k: 5.0 if n >= 5 and k == 2 else 0.0) is Evidence.BLOCKED
+
+
 def test_spinning_before_the_first_token_may_be_compiling() -> None:
     assert evidence_of(spin, delivered=False) is Evidence.COMPUTING
 
@@ -74,17 +100,6 @@ def test_one_thread_of_one_is_just_computing() -> None:
 @pytest.mark.parametrize("threads", [2, 8])
 def test_several_busy_threads_compute(threads: int) -> None:
     assert evidence_of(lambda n: (5.0 * n,) * threads) is Evidence.COMPUTING
-
-
-def test_a_starved_server_computes_however_little_it_gets() -> None:
-    """At a CPU quota of a fifth of a core each of 4 threads gets 5 %, and is runnable at every look."""
-    log = EvidenceLog(CPU_SERVER)
-    for n in range(10):
-        threads = tuple(Thread(PID + k, "R" if k == 1 else "S", 0.25 * n if k else 0.0) for k in range(4))
-        facts = replace(process(), threads=threads)
-        observation = seen(5.0 * n, slot(), process=facts)
-        log.see(observation, 5.0 if n else 0.0)
-    assert log.judge(observation, delivered=True)[0] is Evidence.COMPUTING
 
 
 @pytest.mark.parametrize("figure", ["read_bytes", "major_faults"])
@@ -155,7 +170,7 @@ def test_looks_too_close_together_are_taken_as_one() -> None:
         ({"frozen": True}, "cgroup is frozen"),
     ],
 )
-def test_a_process_stopped_by_a_person_is_told(facts: dict[str, object], why: str) -> None:
+def test_a_process_stopped_by_a_person_is_told(facts: dict[str, Any], why: str) -> None:
     said = stopped_by_hand(process(**facts))
     assert said is not None
     assert why in said

@@ -38,7 +38,7 @@ def cores(model: ServerModel, since: float, until: float) -> list[float]:
 def test_a_stuck_loop_answers_as_it_was_caught(fault: Fault) -> None:
     """In mid-step: frozen counters on newer builds, silence on older ones. Idle: silence on both."""
     model, _ = decoding(fault)
-    assert decoded(model, 11.0) == decoded(model, 99.0) == 319
+    assert decoded(model, 11.0) == decoded(model, 99.0) == 320  # 10 s at 32 tokens a second
     older, _ = decoding(fault, OLDER)
     assert older.slots(11.0) is None
     assert older.slots(99.0, asked=11.0) is None
