@@ -69,8 +69,7 @@ def _decode_under_watch(house: House) -> Generation:
     """An endless generation that llama-watchdog has seen delivering tokens for some polls."""
     generation = house.client.start_decoding()
     house.wait_for(10, verdict="busy")
-    received = generation.received
-    wait_until(lambda: generation.received > received + 40, 20.0, "tokens to flow for a while")
+    generation.flow()
     return generation
 
 

@@ -35,7 +35,7 @@ def test_a_wedge_is_replayed_as_it_was_seen(real_server: RealServer, tmp_path: P
         recording.wait_for(10, verdict="idle")
         generation = real_server.client.start(PROMPT)
         recording.wait_for(10, verdict="busy")
-        wait_until(lambda: generation.received > 60, 20.0, "tokens to flow for a while")
+        generation.flow()
         real_server.wedge("block", DECODE)
         recording.wait_for(20, verdict="wedged")
         polls = len(trace.read_text().splitlines())

@@ -235,6 +235,7 @@ def test_json_can_be_had_on_a_terminal() -> None:
 def test_libraries_come_out_the_same_way_and_only_warn() -> None:
     out = io.StringIO()
     logging.getLogger("uvicorn").addHandler(logging.StreamHandler(out))
+    logging.getLogger("uvicorn.error").setLevel(logging.INFO)
     log.configure("debug", stream=out)
     for name in ("httpx", "asyncio", "uvicorn.error"):
         logging.getLogger(name).info("each request")
@@ -252,19 +253,13 @@ def test_libraries_come_out_the_same_way_and_only_warn() -> None:
 def test_traceback_keeps_its_end() -> None:
     out = io.StringIO()
     log.configure("info", stream=out)
-
-    def deep(n: int) -> None:
-        if n == 0:
-            raise RuntimeError("the very end")
-        deep(n - 1)
-
-    try:
-        deep(200)
-    except RuntimeError:
-        log.get_logger().exception("x")
+    error = RuntimeError("the first cause")
+    for n in range(200):
+        error, error.__cause__ = RuntimeError(f"the very end, {n}"), error
+    log.get_logger().error("x", exc_info=error)
     entry = json.loads(out.getvalue())
-    assert entry["error"] == "RuntimeError: the very end"
-    assert entry["traceback"].endswith("the very end\n")
+    assert entry["error"] == "RuntimeError: the very end, 199"
+    assert entry["traceback"].endswith("the very end, 199\n")
     assert len(entry["traceback"]) <= 2048
 
 

@@ -129,8 +129,8 @@ def test_environment_alone_configures_servers(read: Load) -> None:
             "LLAMA_WATCHDOG_SERVERS__a__RESTART__COMMAND": '["systemctl", "restart", "a,b"]',
             "LLAMA_WATCHDOG_SERVERS__a__RESTART__MAX_RESTARTS": "2",
             "LLAMA_WATCHDOG_SERVERS__a__HEADERS": '{"X-Tenant": "a"}',
-            "LLAMA_WATCHDOG_SERVERS__b": '{"url": "http://b", "probe": {"interval": "2s"}}',
             "LLAMA_WATCHDOG_SERVERS__b__PROBE__INTERVAL": "3s",
+            "LLAMA_WATCHDOG_SERVERS__b": '{"url": "http://b", "probe": {"interval": "2s"}}',
         },
     )
     a, b = settings.servers["a"], settings.servers["b"]

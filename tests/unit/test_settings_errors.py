@@ -39,6 +39,7 @@ def lines(tmp_path: Path) -> Lines:
         ("[defaults.stall]\nblockd = 1", "defaults.stall.blockd: unknown key; did you mean 'blocked'?"),
         ("[server.chat]", "server: unknown key; did you mean 'servers'?"),
         ("defaults.slots-timeout = 1", "defaults.slots-timeout: unknown key; did you mean 'probe.slots"),
+        ("defaults.URL = 'http://x'", "defaults.URL: unknown key; did you mean 'url'?"),
         ("[default]", "default: unknown key; did you mean 'defaults'?"),
         ("[web]\nqqq = 1", "web.qqq: unknown key; allowed here: listen, token_file, control"),
         ("[servers.a]\nname = 'b'", "servers.a.name: unknown key; allowed here: url, api_key, "),

@@ -66,7 +66,7 @@ class Judge:
     @property
     def delivered(self) -> bool:
         """Whether this incarnation has delivered tokens."""
-        return self.progress.decoded
+        return self.progress.delivered
 
     def adopt(self, watch: Watch) -> None:
         """Take over what was newly found out about the server (its command line, its build)."""

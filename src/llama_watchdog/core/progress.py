@@ -40,6 +40,17 @@ def moved(before: Slot, after: Slot) -> bool:
     return new[:2] != old[:2] and (new[0] > 0 or new[1] > 0)
 
 
+def _has_delivered(slot: Slot) -> bool:
+    """Whether a slot's numbers show tokens delivered, now or by its last task.
+
+    Today's builds set n_decoded and n_prompt_tokens_processed of an idle slot back to 0; what stays is the
+    task's id and n_prompt_tokens, which then counts the tokens of the answer, too.
+    """
+    if slot.processing or slot.decoded:
+        return (slot.decoded or 0) > 0
+    return slot.task is not None and slot.prompt != 0
+
+
 class Progress:
     """Follows every slot across polls."""
 
@@ -48,7 +59,7 @@ class Progress:
         self.tracks: dict[int, Track] = {}
         self.moved_at = 0.0
         self.turned_at = 0.0
-        self.decoded = False  # some slot has delivered a token in this incarnation
+        self.delivered = False  # this incarnation has delivered tokens
         self._last: tuple[Slot, ...] | None = None
 
     def restart(self, at: float, *, forget: bool) -> None:
@@ -59,7 +70,7 @@ class Progress:
             track.aside = False
         if forget:
             self.tracks.clear()
-            self.decoded = False
+            self.delivered = False
             self._last = None
 
     def shift(self, seconds: float) -> None:
@@ -89,7 +100,7 @@ class Progress:
             track = self.tracks.get(slot.id)
             if track is None:
                 self.tracks[slot.id] = Track(slot, at)
-                self.decoded = self.decoded or (slot.decoded or 0) > 0
+                self.delivered = self.delivered or _has_delivered(slot)
                 continue
             before = track.slot
             if slot == before:
@@ -98,12 +109,11 @@ class Progress:
                 anything = True
                 track.moved_at = at
                 track.aside = False
-                if (slot.decoded or 0) > 0 and slot.decoded != before.decoded:
-                    self.decoded = True
+            self.delivered = self.delivered or _has_delivered(slot)
             if slot.task != before.task or slot.processing != before.processing:
                 self.turned_at = at  # the loop turns, though perhaps without moving one token
                 # Embeddings on a build without prompt counters: a task's end is all that ever shows.
-                if slot.prompt_processed is None and not self.decoded:
+                if slot.prompt_processed is None and not self.delivered:
                     anything = True
                 if not slot.processing or not before.processing:
                     track.moved_at = at

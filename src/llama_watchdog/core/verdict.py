@@ -68,6 +68,8 @@ class Verdict:
         return _tell(self)
 
 
+LONG_STEP = 10.0  # seconds without a moving counter that are worth a word
+
 _PLAIN = {
     State.IDLE: "every slot is idle",
     State.BUSY: "tokens are moving",
@@ -90,6 +92,8 @@ _EVIDENCE = {
 
 
 def _tell(verdict: Verdict) -> str:
+    if verdict.state is State.BUSY and verdict.stalled_for >= LONG_STEP:
+        return f"at work: {_slots(verdict.slots)} last moved {seconds(verdict.stalled_for)} ago"
     if verdict.reason is None:
         plain = _PLAIN.get(verdict.state, verdict.state.value)
         return f"{plain}: {verdict.note}" if verdict.note else plain
@@ -101,14 +105,14 @@ def _tell(verdict: Verdict) -> str:
         Reason.DEFERRED: f"requests wait while every slot has been idle for {span}",
         Reason.CANARY: f"a canary request got no token for {span}",
         Reason.LOAD: f"loading has made no progress for {span}",
-        Reason.REFUSED: f"connections are refused for {span}",
+        Reason.REFUSED: f"connections have been refused for {span}",
         Reason.GONE: "its process has ended",
     }[verdict.reason]
     parts = [what]
-    if verdict.evidence is not None and verdict.reason not in (Reason.GONE, Reason.REFUSED, Reason.LOAD):
+    if verdict.evidence is not None:
         parts.append(_EVIDENCE[verdict.evidence])
-    if verdict.budget and verdict.state is not State.WEDGED:
-        parts.append(f"a wedge after {seconds(verdict.budget)}")
+        if verdict.budget and verdict.state is State.SUSPECT:
+            parts.append(f"a wedge after {seconds(verdict.budget)}")
     if verdict.note:
         parts.append(verdict.note)
     return ", ".join(parts)
@@ -116,7 +120,7 @@ def _tell(verdict: Verdict) -> str:
 
 def _slots(ids: tuple[int, ...]) -> str:
     if not ids:
-        return "decoding"
+        return "its slots"
     return f"slot {ids[0]}" if len(ids) == 1 else f"slots {', '.join(map(str, ids))}"
 
 

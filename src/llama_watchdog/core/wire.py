@@ -62,7 +62,7 @@ def redact(body: object) -> object:
     grammars, biased words, and whatever a build adds next. Keys that are no plain names go too.
     `parse_slots` reads the same slots from the result, or rejects it likewise. `None` for what is no list.
     """
-    if not isinstance(body, list) or len(body) > MAX_SLOTS:
+    if not isinstance(body, list):
         return None
     return [_redact_slot(item) for item in body]
 
@@ -210,7 +210,7 @@ def _redact_slot(slot: object) -> object:
     if isinstance(token, dict):
         kept["next_token"] = _plain(token)
     elif isinstance(token, list):
-        kept["next_token"] = [_plain(item) if isinstance(item, dict) else None for item in token[:1]]
+        kept["next_token"] = [_plain(item) for item in token[:1] if isinstance(item, dict)]
     return kept
 
 

@@ -97,11 +97,9 @@ class _Lines:
 
 
 def _entry(_: object, method: str, event: MutableMapping[str, Any]) -> tuple[tuple[Entry], dict[str, object]]:
-    level = _LEVELS.get(method, method)
-    if not _current().admits(level):
-        raise structlog.DropEvent
     message, fault = event.pop("event"), event.pop("exc_info", None)
-    return (_log_entry(level, message, event, sys.exc_info()[1] if fault is True else fault),), {}
+    fault = sys.exc_info()[1] if fault is True else fault
+    return (_log_entry(_LEVELS.get(method, method), message, event, fault),), {}
 
 
 def _log_entry(level: str, message: object, more: Entry, fault: object = None) -> Entry:
@@ -145,24 +143,20 @@ class _Output:
         colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self._render: Callable[[Entry], str] = Console(colour=colour).line if text else event_json
 
-    def admits(self, level: str) -> bool:
-        return _PRIORITIES.get(level, _PRIORITIES["info"]) <= self._least
-
     def write(self, entry: Entry) -> None:
-        level = level_of(entry)
-        if not self.admits(level):
+        priority = _PRIORITIES.get(level_of(entry), _PRIORITIES["info"])
+        if priority > self._least:
             return
         if self._lost:
             text = f"{self._lost} lines before this one could not be written, and are lost"
-            if self._sink.write(self._lines("warning", _log_entry("warning", text, {}))):
+            if self._sink.write(self._lines(_PRIORITIES["warning"], _log_entry("warning", text, {}))):
                 self._lost = 0
-        if self._lost or not self._sink.write(self._lines(level, entry)):
+        if self._lost or not self._sink.write(self._lines(priority, entry)):
             self._lost += 1
 
-    def _lines(self, level: str, entry: Entry) -> str:
+    def _lines(self, priority: int, entry: Entry) -> str:
         text = self._render(entry)
         if self._journal:
-            priority = _PRIORITIES.get(level, _PRIORITIES["info"])
             text = "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
         return text
 

@@ -40,21 +40,19 @@ class GpuProbe:
 
     def _look(self, pid: int) -> Gpu:
         looks = [look for look in (self._nvml.look(pid), self._drm.look(pid)) if look is not None]
-        # A driver that doesn't know the process tells only of its neighbours.
-        knowing = [look.gpu for look in looks if look.knows] or [look.gpu for look in looks]
-        if not knowing:
+        if not looks:
             return Gpu(Outcome.UNSUPPORTED)
-        return knowing[0] if len(knowing) == 1 else _join(*knowing)
+        # A driver that doesn't know the process tells only of its neighbours.
+        told = [look.gpu for look in looks if look.knows] or [look.gpu for look in looks]
+        return told[0] if len(told) == 1 else _join(*told)
 
 
 def _join(one: Gpu, other: Gpu) -> Gpu:
-    """A process on the devices of two drivers works where either of them works."""
-    outcome = one.outcome if one.outcome is other.outcome else Outcome.OK
-    busy = [gpu.busy for gpu in (one, other) if gpu.busy is not None]
+    """A process on two drivers' devices works where either works, and idles where both are known to."""
     memory = [gpu.memory for gpu in (one, other) if gpu.memory is not None]
     return Gpu(
-        outcome,
-        busy=max(busy, default=None),
+        Outcome.OK if one.outcome is other.outcome is Outcome.OK else Outcome.ERROR,
+        busy=None if one.busy is None or other.busy is None else max(one.busy, other.busy),
         own=None if one.own is None or other.own is None else max(one.own, other.own),
         memory=sum(memory) if memory else None,
     )

@@ -88,13 +88,12 @@ class Drm:
         return sum(size or 0 for size in sizes) if sizes else None
 
     def _busy(self, devices: Iterable[str]) -> float | None:
-        """The load of these PCI devices, or of the busiest one where they don't tell."""
+        """The load of these PCI devices, None where one doesn't tell; of the busiest without any."""
         files = [self._sysfs / "bus/pci/devices" / device / "gpu_busy_percent" for device in devices]
-        percents = [percent for percent in map(_number, files) if percent is not None]
-        if not percents:
-            files = list(self._sysfs.glob("class/drm/card*/device/gpu_busy_percent"))
-            percents = [percent for percent in map(_number, files) if percent is not None]
-        return max(percents) / 100 if percents else None
+        everywhere = () if files else self._sysfs.glob("class/drm/card*/device/gpu_busy_percent")
+        percents = [_number(file) for file in (*files, *everywhere)]
+        told = [percent for percent in percents if percent is not None]
+        return max(told) / 100 if told and len(told) == len(percents) else None
 
 
 def _parse(text: str) -> tuple[str, _Client]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from llama_watchdog.core.observation import Gpu, Outcome
@@ -48,19 +48,10 @@ class Nvml:
             if not devices:
                 return GpuLook(Gpu(Outcome.ERROR), knows=False)
         loads = {index: self._busy(devices[index]) for index in running or devices}
-        busy = max((load for load in loads.values() if load is not None), default=None)
+        shares = [self._own(index, devices[index], pid, loads[index]) for index in running]
         memory = [size for size in running.values() if size is not None]
-        own = [self._own(index, devices[index], pid, loads[index]) for index in running]
-        shares = [share for share in own if share is not None]
-        return GpuLook(
-            Gpu(
-                Outcome.OK,
-                busy=busy,
-                own=max(shares) if shares and len(shares) == len(own) else None,
-                memory=sum(memory) if memory else None,
-            ),
-            knows=bool(running),
-        )
+        gpu = Gpu(Outcome.OK, _most(loads.values()), _most(shares), sum(memory) if memory else None)
+        return GpuLook(gpu, knows=bool(running))
 
     def _open(self) -> bool:
         if self._library is not None:
@@ -113,3 +104,9 @@ class Nvml:
         if not valid:
             return 0.0 if busy == 0 else None
         return max((sample.smUtil / 100 for sample in valid if sample.pid == pid), default=0.0)
+
+
+def _most(shares: Collection[float | None]) -> float | None:
+    """The largest; None where one isn't known, as that could be a larger one."""
+    known = [share for share in shares if share is not None]
+    return max(known) if known and len(known) == len(shares) else None

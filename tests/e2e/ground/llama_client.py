@@ -129,6 +129,11 @@ class Generation:
         """Whether the server finished it, or the connection broke (`error`)."""
         return not self._thread.is_alive()
 
+    def flow(self, tokens: int = 15) -> None:
+        """Wait until so many more events have come: a watch with a short interval has seen them."""
+        enough = self.received + tokens
+        wait_until(lambda: self.received >= enough, 60.0, "tokens to flow")
+
     def wait(self, timeout: float) -> None:
         """Wait for its end, whatever that is. TimeoutError where it does not come."""
         wait_until(lambda: self.ended, timeout, "the generation to end")

@@ -56,10 +56,6 @@ def wedge(pid: int, mode: str, library: str = "") -> None:
         memory.write(loop)
     registers[_RIP] = address
     registers[_ORIG_RAX] = 2**64 - 1  # -1: do not restart the system call that ptrace interrupted
-    if (
-        mode == "spin"
-    ):  # a whole core, also on a machine that others use: what a spinning thread gets on its own
-        os.setpriority(os.PRIO_PROCESS, pid, -20)
     _ptrace(_SETREGS, pid, registers)
     _ptrace(_DETACH, pid)
     os.kill(pid, signal.SIGCONT)

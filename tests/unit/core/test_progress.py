@@ -72,3 +72,13 @@ def test_what_was_not_seen_does_not_count() -> None:
     progress = watch_of((slot(decoded=5),), (slot(decoded=5),))
     progress.shift(100.0)
     assert progress.moved_at == 100.0
+
+
+def test_a_generation_that_was_over_between_two_polls_has_delivered() -> None:
+    """As seen on b11669: an idle slot's n_decoded is 0 again, its task and n_prompt_tokens stay."""
+    assert watch_of((Slot(0, False),), (slot(busy=False, task=7, prompt=83),)).delivered
+
+
+def test_a_task_that_moved_no_token_has_delivered_nothing() -> None:
+    assert not watch_of((Slot(0, False),), (slot(busy=False, task=7, prompt=0),)).delivered
+    assert not watch_of((Slot(0, False),), (slot(busy=True, task=7, prompt=83),)).delivered

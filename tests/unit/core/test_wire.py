@@ -150,6 +150,7 @@ def test_what_no_judgement_could_rest_on_is_rejected(body: object) -> None:
 def test_nothing_that_users_wrote_is_stored() -> None:
     """Early 2024 puts stop words, grammars and biased words beside the counters; who knows what comes."""
     wrote = "Dear diary"
+    named = {"x" * 65: 1, "clé": 2, "": 3}
     token = {"n_decoded": 3, "stopping_word": wrote, "text": [wrote], wrote: 1}
     body = [
         {"id": 0, "state": 1, "task_id": 4, "n_ctx": 2048, "temperature": 0.8, "next_token": token}
@@ -161,6 +162,7 @@ def test_nothing_that_users_wrote_is_stored() -> None:
             "params": {"x": wrote},
         }
         | {"logit_bias": [[wrote, None]], "unheard_of": {"n": 1, "of": wrote}, wrote: 1}
+        | named
     ]
     kept = {
         "id": 0,

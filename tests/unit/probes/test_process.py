@@ -13,15 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from llama_watchdog import systemctl
-from llama_watchdog.core.observation import Outcome, Process, Unit
-from llama_watchdog.probes import place, traits
+from llama_watchdog.core.observation import Outcome, Process
 from llama_watchdog.probes.process import ProcessFacts, ProcessProbe
-from llama_watchdog.probes.procfs import ProcessFolder
 from llama_watchdog.probes.reading import Reader
-from llama_watchdog.systemctl import UnitState
 from tests.support.llama_process import NAME, python, server, state, wait_until
-
 
 CLOSING = "signal.signal(signal.SIGUSR1, lambda *_: listener.close())"
 
@@ -45,7 +40,7 @@ def test_the_facts_of_a_server() -> None:
     assert (process.pid, process.start_ticks) == (child.pid, facts.identity and facts.identity.start_ticks)
     assert process.state in ("S", "R")
     assert process.threads is not None
-    assert [thread.tid for thread in process.threads][0] == child.pid
+    assert process.threads[0].tid == child.pid
     assert len(process.threads) == 2
     assert process.threads[0].cpu > 0.001  # it has started an interpreter
     assert process.cpu is not None
@@ -55,18 +50,6 @@ def test_the_facts_of_a_server() -> None:
     assert (process.tracer, process.frozen) == (0, False)
     assert facts.clients == 0
     assert facts.why == ""
-
-
-def test_what_we_may_not_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an ordinary user sees another user's process: no io, no open files, no environment."""
-    hide_what_takes_rights(monkeypatch)
-    with server("--port", "PORT") as child:
-        probe = watch(child.url, unit="llama-server.service")
-        in_unit(monkeypatch)
-        process = look(probe).process
-    assert process.outcome is Outcome.OK
-    assert (process.read_bytes, process.write_bytes) == (None, None)
-    assert process.threads
 
 
 def test_a_stopped_process_shows_its_state() -> None:
@@ -216,7 +199,7 @@ def test_a_hanging_read_is_a_timeout_then_pending_until_it_ends(monkeypatch: pyt
         facts += [await probe.look(), await probe.look()]
         release.set()
         while (last := await probe.look()).process.outcome is Outcome.PENDING:
-            await asyncio.sleep(0.001)
+            time.sleep(0.001)  # noqa: ASYNC251 - gives way to the thread, not to the loop
         return [*facts, last]
 
     with server() as child:
@@ -227,127 +210,5 @@ def test_a_hanging_read_is_a_timeout_then_pending_until_it_ends(monkeypatch: pyt
     assert facts[1].process.pid == child.pid
 
 
-def test_a_url_of_another_machine_has_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = look(watch("http://192.0.2.1:8080"))  # TEST-NET-1: nobody's
-    assert facts.process.outcome is Outcome.UNSUPPORTED
-    assert facts.why == "192.0.2.1 is not this machine"
-
-    def unknown(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "unknown")
-
-    monkeypatch.setattr(place.socket, "getaddrinfo", unknown)
-    assert look(watch("http://gpu-box:8080")).why == "gpu-box can't be looked up"
-
-
-def test_a_gpu_that_is_opened_while_loading_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    answers = [False, None, True]
-    monkeypatch.setattr(traits, "uses_gpu", lambda _: answers.pop(0))
-    with server() as child:
-        probe = watch(child.url, clock=lambda: now[0])
-        seen = []
-        for _ in range(5):
-            facts = look(probe)
-            assert facts.traits is not None
-            seen.append(facts.traits.uses_gpu)
-            now[0] += 6.0
-    assert seen == [False, False, None, None, True]
-    assert not answers
-
-
-def test_the_units_environment_stands_in_for_one_that_we_may_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with Debian's unit, all of whose settings are variables, seen by an ordinary user."""
-    hide_what_takes_rights(monkeypatch)
-    in_unit(monkeypatch)
-    asked = []
-
-    async def environment(unit: str, names: frozenset[str], **_: object) -> dict[str, str]:
-        asked.append(unit)
-        assert "LLAMA_API_KEY" not in names
-        return {"LLAMA_ARG_BATCH": "4096", "LLAMA_ARG_RPC": "10.0.0.2:50052"}
-
-    monkeypatch.setattr(systemctl, "environment", environment)
-    with server() as child:
-        probe = watch(child.url, unit="llama-server.service")
-        for _ in range(2):
-            known = look(probe).traits
-            assert known is not None
-            assert (known.batch_size, known.rpc) == (4096, True)
-    assert asked == ["llama-server.service"]
-
-
-def test_systemd_is_asked_only_while_no_server_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = in_unit(monkeypatch)
-    with server() as child:
-        probe = watch(child.url, unit="llama-server.service")
-        for _ in range(3):
-            assert look(probe).process.outcome is Outcome.OK
-        assert len(asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (
-            UnitState(Unit(Outcome.UNSUPPORTED), why="there is no systemctl here"),
-            "llama-server.service: there is no systemctl here",
-        ),
-        (
-            UnitState(Unit(Outcome.OK, load="not-found")),
-            "llama-server.service is no unit of this machine",
-        ),
-        (
-            UnitState(Unit(Outcome.OK, load="loaded", active="inactive")),
-            f"there is no {NAME} of llama-server.service",
-        ),
-    ],
-)
-def test_why_there_is_no_process_of_the_unit(
-    answer: UnitState, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def show(*_: object, **__: object) -> UnitState:
-        return answer
-
-    monkeypatch.setattr(systemctl, "show", show)
-    facts = look(watch("http://127.0.0.1:1", unit="llama-server.service"))
-    assert (facts.process.outcome, facts.why) == (Outcome.UNSUPPORTED, why)
-
-
-def test_what_is_private_on_the_command_line_stays_there() -> None:
-    with server("--api-key", "sesame", "-m", "/models/tiny.gguf") as child:
-        facts = look(watch(child.url))
-    assert "tiny.gguf" in repr(facts)
-    assert "sesame" not in repr(facts)
-
-
-def test_a_url_that_is_none() -> None:
-    with pytest.raises(ValueError, match="no http, https or unix url"):
-        watch("ftp://127.0.0.1")
-
-
 def listens(port: int) -> bool:
     return f":{port:04X} 00000000:0000 0A" in Path("/proc/net/tcp").read_text()
-
-
-def hide_what_takes_rights(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = ProcessFolder.read
-
-    def hidden(self: ProcessFolder, name: str, limit: int = 16384) -> bytes | None:
-        return None if name in ("io", "environ") else read(self, name, limit)
-
-    monkeypatch.setattr(ProcessFolder, "read", hidden)
-    monkeypatch.setattr(ProcessFolder, "open_files", lambda _: None)
-    monkeypatch.setattr(ProcessFolder, "program", lambda _: None)
-
-
-def in_unit(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A systemd whose every unit has our own cgroup."""
-    asked = []
-    group = Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[2]
-
-    async def show(unit: str, **_: object) -> UnitState:
-        asked.append(unit)
-        return UnitState(Unit(Outcome.OK, load="loaded", active="active"), control_group=group)
-
-    monkeypatch.setattr(systemctl, "show", show)
-    return asked
