@@ -357,7 +357,7 @@ def test_a_client_that_leaves_frees_its_slot(twins: TwoOfThem, stream: bool) -> 
             time.sleep(0.25)
             assert twin.client.busy()
         time.sleep(2.0)
-        return not twin.client.busy() and "cancel task" in twin.log
+        return (not twin.client.busy(), "cancel task" in twin.log)
 
     assert same(both, leaves) is True
 

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "simulator": {"core"},
     "watching": {"core", "clock", "settings", "probes", "actions"},
     "daemon": {"core", "clock", "settings", "log", "notify", "watching"},
-    "cli": {"core", "clock", "settings", "log", "daemon", "watching", "actions", "simulator", ""},
+    "cli": {"core", "clock", "settings", "log", "daemon", "watching", "probes", "actions", "simulator", ""},
     "__main__": {"cli"},
     "": set(),
 }

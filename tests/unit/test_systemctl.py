@@ -240,8 +240,8 @@ def test_the_environment_of_a_unit(fake: Systemctl, tmp_path: Path) -> None:
     """Its files are stronger than its settings, and only what was asked for comes out."""
     file = tmp_path / "llama server.env"
     file.write_text(
-        "# LLAMA_ARG_BATCH=1\n"
         "LLAMA_ARG_BATCH=512\n"
+        "# LLAMA_ARG_BATCH=1\n"
         '  LLAMA_ARG_MODEL="/models/a b.gguf"\n'
         "LLAMA_API_KEY=sesame\n"
         "LLAMA_ARG_RPC='unbalanced\n"

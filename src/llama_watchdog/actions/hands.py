@@ -1,4 +1,4 @@
-"""Carries out orders on one server: each goes to the adapter that can do it here, or is said to be undoable."""
+"""Carries out orders on one server: each by the adapter that can do it here, or said to be undoable."""
 
 from __future__ import annotations
 

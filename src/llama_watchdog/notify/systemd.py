@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-import sdnotify
+import sdnotify  # type: ignore[import-untyped]  # it carries no types
 
 
 class Notifier:

@@ -1,11 +1,10 @@
-"""All probes of one server, asked side by side: one Observation a poll.
+"""All probes of one server: one Observation a poll.
 
-What belongs here is who is asked and that nobody waits for the slowest for long; what it means is core's.
+What belongs here is who is asked, and in which order; what it means is core's.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from llama_watchdog import systemctl
@@ -35,7 +34,9 @@ class Observer:
     async def look(self, clock: WatchClock, ask: Ask, *, attentive: bool) -> Observation:
         """One poll. `attentive`: ask for the unit's state even where the server seems well."""
         moment = clock.moment()
-        http, (process, gpu) = await asyncio.gather(self.http.look(ask), self._look_at_machine())
+        # The process first: a thread that is just answering us would look as if it had work to do.
+        process, gpu = await self._look_at_machine()
+        http = await self.http.look(ask)
         self._learn(http, process)
         observation = Observation(
             at=moment.at,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from llama_watchdog.core.action import Identity
 from llama_watchdog.core.observation import Outcome, Process
 from llama_watchdog.probes.process import ProcessFacts, ProcessProbe
 from llama_watchdog.probes.reading import Reader
@@ -86,6 +87,15 @@ def test_an_ended_server_is_gone_and_its_zombie_is_told() -> None:
         facts = look(probe)
         assert facts.process == Process(Outcome.GONE, child.pid, identity.start_ticks)
         assert "nothing listens" in facts.why
+
+
+def test_a_reused_pid_is_another_process() -> None:
+    with server() as child:
+        identity = look(watch(child.url)).identity
+        assert identity is not None
+        assert Reader().read(identity).outcome is Outcome.OK
+        earlier = Identity(child.pid, identity.start_ticks - 1)
+        assert Reader().read(earlier) == Process(Outcome.GONE, child.pid, earlier.start_ticks)
 
 
 def test_a_new_incarnation_replaces_the_ended_one_at_once() -> None:
