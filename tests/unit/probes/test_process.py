@@ -203,17 +203,20 @@ def test_a_hanging_read_is_a_timeout_then_pending_until_it_ends(monkeypatch: pyt
         release.wait(10)
         return read(self, identity)  # type: ignore[arg-type]  # as it came
 
+    async def until_ok(probe: ProcessProbe) -> ProcessFacts:
+        while (facts := await probe.look()).process.outcome is not Outcome.OK:
+            time.sleep(0.001)  # noqa: ASYNC251 - gives way to the thread, not to the loop
+        return facts
+
     async def story(probe: ProcessProbe) -> list[ProcessFacts]:
-        facts = [await probe.look()]
+        facts = [await until_ok(probe)]
         monkeypatch.setattr(Reader, "read", hang)
         facts += [await probe.look(), await probe.look()]
         release.set()
-        while (last := await probe.look()).process.outcome is Outcome.PENDING:
-            time.sleep(0.001)  # noqa: ASYNC251 - gives way to the thread, not to the loop
-        return [*facts, last]
+        return [*facts, await until_ok(probe)]
 
     with server() as child:
-        facts = asyncio.run(story(watch(child.url, timeout=0.2)))
+        facts = asyncio.run(story(watch(child.url, timeout=0.05)))
     outcomes = [look.process.outcome for look in facts]
     assert outcomes == [Outcome.OK, Outcome.TIMEOUT, Outcome.PENDING, Outcome.OK]
     assert facts[1].identity == facts[0].identity  # still known, so that it can still be signalled
