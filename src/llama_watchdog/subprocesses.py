@@ -14,9 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _DATAGRAM = 256 * 1024  # more than one write can carry: net.core.wmem_default is 208 KiB
-_LEFTOVERS = (
-    1024  # datagrams read after the end; the queue holds net.unix.max_dgram_qlen: 10, with systemd 512
-)
+_LEFTOVERS = 1024  # datagrams read after the end: net.unix.max_dgram_qlen is 10, and with systemd 512
 _REAP_SECONDS = 1.0
 
 
@@ -72,7 +70,8 @@ class _Tail:
     """Reads one output as it comes and keeps its end.
 
     A datagram socket and no pipe, since a program may leave a daemon behind that still holds it. Once nobody
-    reads, a pipe would end that daemon with SIGPIPE; here its writes merely fail.
+    reads, a pipe would end that daemon with SIGPIPE; here its writes merely fail. As under systemd, a socket
+    can't be opened again as /dev/stderr; and one write of more than net.core.wmem_default (208 KiB) fails.
     """
 
     def __init__(self, keep: int) -> None:

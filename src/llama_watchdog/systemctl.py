@@ -16,8 +16,12 @@ from llama_watchdog import subprocesses
 from llama_watchdog.core.action import Done, Result
 from llama_watchdog.core.observation import Outcome, Unit
 
-_PROPERTIES = (
-    "Id,LoadState,ActiveState,SubState,Result,Job,MainPID,ControlGroup,ExecMainCode,ExecMainStatus,Restart"
+_TIMES = ("InactiveExit", "ActiveEnter", "ActiveExit", "ExecMainExit")
+_PROPERTIES = ",".join(
+    (
+        "Id,LoadState,ActiveState,SubState,Result,Job,MainPID,ControlGroup,ExecMainCode,ExecMainStatus,Restart",
+        *(f"{time}TimestampMonotonic" for time in _TIMES),
+    )
 )
 _KILLED, _DUMPED = "2", "3"  # si_code of SIGCHLD: ended by a signal
 _NOT_HERE = re.compile(r"not been booted with systemd|Failed to connect to .*bus|DBUS_SESSION_BUS_ADDRESS")
@@ -67,6 +71,7 @@ async def show(unit: str, *, user: bool = False, timeout: float = 5.0) -> UnitSt
             result=values.get("Result", ""),
             job=job,
             exit_status=_exit_status(values.get("ExecMainCode", "0"), values.get("ExecMainStatus", "")),
+            stop_ordered=_stop_ordered(values),
         ),
         name=values.get("Id", ""),
         main_pid=int(values.get("MainPID", "0")) or None,
@@ -126,6 +131,17 @@ async def verb(
             Done.UNSUPPORTED, f"{asked}: {said} (needs root or a polkit rule for this unit and verb)"
         )
     return Result(Done.UNSUPPORTED if _NOT_HERE.search(said) else Done.FAILED, f"{asked}: {said}")
+
+
+def _stop_ordered(values: dict[str, str]) -> bool:
+    """Whether the unit was asked to stop while its main process lived, by whoever.
+
+    Of a unit whose process ends by itself, or of a signal, ActiveExit comes 150 to 500 µs after ExecMainExit
+    (measured with systemd 252); of one that is stopped it comes before. RuntimeMaxSec= looks like a stop. The
+    times of a unit that nothing refers to are gone with it: then nobody knows.
+    """
+    began, active, left, ended = (int(values.get(f"{time}TimestampMonotonic") or 0) for time in _TIMES)
+    return 0 < left < ended and began <= active <= left and values.get("Result") != "watchdog"
 
 
 async def _ask(arguments: list[str], unit: str, user: bool, within: float) -> str | UnitState:

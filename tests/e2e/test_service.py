@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from tests.e2e.ground.house import CONFIG, WATCHDOG, House
+from tests.e2e.ground.package import COMMAND
 from tests.e2e.ground.waiting import stays_true, wait_until
 
 GOOD = """
@@ -38,8 +40,7 @@ def test_reload_applies_a_new_configuration_and_refuses_a_bad_one(house: House) 
     assert house.show(WATCHDOG, "ActiveState") == "active"
 
     house.wedge("block")
-    house.wait_for(15, verdict="suspect")
-    stays_true(lambda: "wedged" not in house.story(), 8.0, "the old configuration is in force")
+    stays_true(lambda: "wedged" not in house.story(), 9.0, "the old configuration is in force")
 
     house.testbed.write(CONFIG, GOOD.replace('"1h"', '"6s"'))
     house.systemctl("reload", WATCHDOG)
@@ -66,8 +67,9 @@ def test_systemd_finds_it_alive(house: House) -> None:
 def test_it_stops_at_once_and_well(house: House) -> None:
     """Also in the middle of watching a wedge: no timeout, no failure."""
     house.fresh(GOOD)
+    house.wait_for(10, verdict="idle")
     house.wedge("block")
-    house.wait_for(15, verdict="suspect")
+    house.wait_for(10, verdict="busy")  # what an unanswered /slots is at first
     house.systemctl("stop", WATCHDOG, timeout=10)
     assert house.show(WATCHDOG, "Result") == "success"
     assert house.show(WATCHDOG, "ActiveState") == "inactive"
@@ -98,25 +100,22 @@ def test_the_unit_is_sound(house: House) -> None:
     assert float(exposure[1]) < 3.0, security
 
 
-def test_it_can_do_its_work_in_the_sandbox(house: House) -> None:
-    """What the unit's sandbox leaves is enough to see the server's process whole and to close connections."""
+def test_it_sees_the_server_from_within_the_sandbox(house: House) -> None:
+    """What the unit's sandbox leaves is enough to see the server's process whole, files and reads included."""
     house.fresh(GOOD)
-    house.client.start_decoding().close()
-    house.wait_for(10, verdict="busy")
-    trace = "/run/llama-watchdog/test.trace"
-    properties = house.testbed.run("systemctl", "cat", WATCHDOG).stdout
-    sandbox = [
-        f"--property={line}"
-        for line in properties.splitlines()
-        if re.match(r"(Capability|NoNew|Protect|Private|Device|Lock|Memory|Restrict|SystemCall)\w*=", line)
-        and not line.startswith("RestartPrevent")
-    ]
-    record = ["/opt/llama-watchdog/bin/llama-watchdog", "record", "--config", CONFIG, "--for", "3s", "-o"]
-    run = ["systemd-run", "--wait", "--pipe", "--quiet", "--property=RuntimeDirectory=llama-watchdog"]
-    run += ["--property=RuntimeDirectoryPreserve=yes", *sandbox]
-    house.testbed.run(*run, *record, trace)
-    polls = house.testbed.run("cat", trace).stdout.splitlines()
-    assert '"uses_gpu":false' in polls[0].replace(" ", ""), "the server's open files could not be seen"
-    last = polls[-1].replace(" ", "")
-    assert '"read_bytes":null' not in last
-    assert '"outcome":"ok","pid":' in last
+    unit = house.testbed.run("systemctl", "cat", WATCHDOG).stdout
+    sandboxed = re.findall(
+        r"(?m)^(?:Capability|NoNew|Protect|Private|Device|Lock|MemoryDeny|Restrict|SystemCall)\w*=.*$", unit
+    )
+    assert len(sandboxed) > 15
+    run = ["systemd-run", "--wait", "--pipe", "--quiet", "--property=RuntimeDirectory=test"]
+    run += ["--property=RuntimeDirectoryPreserve=yes", *(f"--property={setting}" for setting in sandboxed)]
+    record = [COMMAND, "record", "--config", CONFIG, "--for", "3s", "-o", "/run/test/trace"]
+    house.testbed.run(*run, *record)
+    trace = [json.loads(line) for line in house.testbed.run("cat", "/run/test/trace").stdout.splitlines()]
+    watch = [line for line in trace if "trace" in line][-1]
+    assert watch["uses_gpu"] is False, "its open files could not be seen"
+    process = trace[-1]["process"]
+    assert process["outcome"] == "ok"
+    assert process["pid"] == house.server_pid()
+    assert process["read_bytes"] is not None

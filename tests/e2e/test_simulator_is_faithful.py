@@ -61,6 +61,14 @@ class Twin:
             return True
         return False
 
+    def refuses(self) -> bool:
+        """Whether nothing listens any more."""
+        try:
+            httpx.get(self.url + "/health", timeout=1.0)
+        except httpx.ConnectError:
+            return True
+        return False
+
     def wedge(self, mode: str, within: str = "") -> None:
         """Its main loop sleeps or spins for ever, in the midst of a step where `within` says so."""
         if isinstance(self.server, RealServer):
@@ -115,7 +123,7 @@ def same(both: tuple[Twin, Twin], look: Callable[[Twin], object]) -> object:
 
 def test_slots_before_during_and_after_a_task(twins: TwoOfThem) -> None:
     """Keys, types, and which numbers an idle slot goes on showing."""
-    both = twins("--parallel", "2")
+    both = twins("--parallel", "1")
     same(both, lambda twin: [shape(slot) for slot in twin.client.slots()])
 
     def while_decoding(twin: Twin) -> object:
@@ -133,9 +141,10 @@ def test_slots_before_during_and_after_a_task(twins: TwoOfThem) -> None:
     def afterwards(twin: Twin) -> object:
         wait_until(lambda: not twin.client.busy(), 10.0, "the slot to be free")
         twin.client.complete("one two three", n_predict=5)
-        (idle,) = [slot for slot in twin.client.slots() if slot.get("n_prompt_tokens", 0) > 5]
+        (idle,) = twin.client.slots()
         token = idle["next_token"][0]
         assert idle["id_task"] > 0
+        assert idle["n_prompt_tokens"] >= 5
         return shape(idle), idle["n_prompt_tokens_processed"], token["n_decoded"], token["n_remain"]
 
     same(both, afterwards)
@@ -283,19 +292,25 @@ def test_a_healthy_idle_server_ends_on_sigterm(twins: TwoOfThem) -> None:
     assert same(twins(), ends) == 0
 
 
-def test_sigterm_waits_for_the_running_step(twins: TwoOfThem) -> None:
-    """Meanwhile /slots hangs, /health and /props answer."""
+def test_sigterm_waits_for_the_running_step_then_for_its_clients(twins: TwoOfThem) -> None:
+    """In the step /slots hangs, /health and /props answer; after it the port is closed, the process lives.
+
+    Of streaming clients the real server lets some go: nothing to be compared.
+    """
     both = twins(simulated=("--prefill-rate", "150"))
 
     def ends(twin: Twin) -> object:
-        twin.client.start(prompt_of(700), n_predict=50)
+        generation = twin.client.start(prompt_of(700), n_predict=50, stream=False)
         wait_until(twin.client.busy, 5.0, "the prefill")
         twin.process.terminate()
-        seen = twin.hangs("/slots"), twin.get("/health").status_code, twin.get("/props").status_code
-        assert twin.process.poll() is None, "the step was too short to see anything"
-        return seen, twin.process.wait(timeout=30)
+        in_step = twin.hangs("/slots"), twin.get("/health").status_code, twin.get("/props").status_code
+        wait_until(twin.refuses, 60.0, "the step to end")
+        time.sleep(1.5)
+        alive = twin.process.poll() is None
+        generation.close()
+        return in_step, alive, twin.process.wait(timeout=5)
 
-    assert same(both, ends) == ((True, 200, 200), 0)
+    assert same(both, ends) == ((True, 200, 200), True, 0)
 
 
 def test_a_loop_that_blocks_while_idle(twins: TwoOfThem) -> None:
@@ -331,7 +346,7 @@ def test_a_loop_wedged_in_a_step(twins: TwoOfThem, mode: str) -> None:
         main = psutil.Process(twin.process.pid)
         cpu = main.cpu_times().user
         time.sleep(1.0)
-        spins = main.cpu_times().user - cpu > 0.3
+        spins = main.cpu_times().user - cpu > 0.15
         frozen = first == twin.client.slots()
         generation.close()
         time.sleep(1.5)
@@ -357,7 +372,7 @@ def test_a_client_that_leaves_frees_its_slot(twins: TwoOfThem, stream: bool) -> 
             time.sleep(0.25)
             assert twin.client.busy()
         time.sleep(2.0)
-        return (not twin.client.busy(), "cancel task" in twin.log)
+        return not twin.client.busy() and "cancel task" in twin.log
 
     assert same(both, leaves) is True
 

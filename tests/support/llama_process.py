@@ -78,7 +78,7 @@ def python(code: str, *arguments: str) -> AbstractContextManager[Child]:
 
 
 def server(*arguments: str, name: str = NAME, port: int = 0, then: str = "") -> AbstractContextManager[Child]:
-    """A process of that name, listening on `port`, with `arguments` on its command line; `then`: more code."""
+    """A process of that name, listening on `port`, with `arguments` as its own; `then`: more code."""
     return python(SERVER.format(then=then), name, str(port), *arguments)
 
 

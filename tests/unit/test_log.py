@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -310,8 +311,10 @@ def test_a_reader_that_stalls_stalls_nobody() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as read, os.fdopen(writer, "w") as stream:
         log.configure("info", stream=stream)
+        began = time.monotonic()
         for n in range(100):
             log.emit_event({"event": "summary", "n": n, **{f"k{i}": "x" * 2000 for i in range(9)}})
+        assert time.monotonic() - began < 2  # it waits once, not for each line
         os.set_blocking(reader, False)
         whole, _, torn = read.read().rpartition(b"\n")
         log.emit_event(json.loads(VERDICT))
@@ -323,6 +326,20 @@ def test_a_reader_that_stalls_stalls_nobody() -> None:
     assert rest == ""
     assert json.loads(notice)["message"].startswith(f"{100 - len(written)} lines before this one")
     assert verdict == VERDICT
+
+
+def test_a_reader_at_work_loses_nothing_of_a_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The burst is larger than the pipe, so every line here waits a little for its reader."""
+    monkeypatch.setattr(sink, "PATIENCE", 10_000)  # a busy machine may run the reader late
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as read, ThreadPoolExecutor(1) as readers:
+        got = readers.submit(read.read)
+        with os.fdopen(writer, "w") as stream:
+            log.configure("info", stream=stream)
+            for n in range(200):
+                log.emit_event({"event": "summary", "n": n, "text": "x" * 2000})
+        lines = got.result(10).splitlines()
+    assert [json.loads(line)["n"] for line in lines] == list(range(200))
 
 
 def test_terminal_that_knows_no_unicode_gets_escapes() -> None:

@@ -12,7 +12,7 @@ from llama_watchdog.core.escalation import Order
 
 _SIGNALS = {Action.SIGTERM: signal.SIGTERM, Action.SIGKILL: signal.SIGKILL}
 
-Restart = Callable[[], Awaitable[Result]]
+Restart = Callable[[Identity | None], Awaitable[Result]]  # gets the incarnation that has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Hands:
         if order.action is Action.CANCEL:
             return await self._cancel()
         if order.action is Action.RESTART:
-            return await self._restart()
+            return await self._restart(order.target)
         return await self._signal(_SIGNALS[order.action], order.target)
 
     async def _cancel(self) -> Result:
@@ -43,23 +43,26 @@ class Hands:
         if target is None:
             return Result(Done.UNSUPPORTED, "its process is not known")
         result = await signals.signal_tree(target, sig)
-        if result.outcome is Done.UNSUPPORTED and self.unit:
-            return await restart_systemd.signal_unit(self.unit, sig)
-        return result
+        if not self.unit or (result.outcome is Done.DONE and sig is not signal.SIGKILL):
+            return result
+        # Without the right to signal systemd can do it; and what has left the tree is still in the unit, which
+        # would not end before TimeoutStopSec=.
+        by_unit = await restart_systemd.signal_unit(self.unit, sig, identity=target)
+        return by_unit if result.outcome is Done.UNSUPPORTED else result
 
-    async def _restart(self) -> Result:
+    async def _restart(self, ended: Identity | None) -> Result:
         if self.restart is None:
             return Result(
                 Done.UNSUPPORTED, "left to whoever started it: neither unit nor restart.command is set"
             )
-        return await self.restart()
+        return await self.restart(ended)
 
 
 def by_systemd(unit: str) -> Restart:
     """A restart through the unit's manager."""
 
-    async def restart() -> Result:
-        return await restart_systemd.restart(unit)
+    async def restart(ended: Identity | None) -> Result:
+        return await restart_systemd.restart(unit, ended=ended)
 
     return restart
 
@@ -67,7 +70,7 @@ def by_systemd(unit: str) -> Restart:
 def by_command(command: Sequence[str]) -> Restart:
     """A restart by a command of the admin's."""
 
-    async def restart() -> Result:
+    async def restart(_ended: Identity | None) -> Result:
         return await restart_command.run(command)
 
     return restart

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from llama_watchdog.actions.hands import Hands
 from llama_watchdog.cli import common
-from llama_watchdog.core.action import Done, Result
+from llama_watchdog.core.action import Done, Identity, Result
 from llama_watchdog.core.asking import Ask
 from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Outcome
@@ -131,7 +131,7 @@ class Demo:
         )
         self._say("With default settings this takes under a minute, plus the time to load the model.")
 
-    async def _restart(self) -> Result:
+    async def _restart(self, _ended: Identity | None) -> Result:
         assert self._server is not None  # noqa: S101 - started before the play
         await asyncio.to_thread(self._server.stop)
         self._server = await asyncio.to_thread(Simulated, *SERVER_FLAGS, "--port", str(self._port))

@@ -14,7 +14,8 @@ from llama_watchdog.cli import common
 from llama_watchdog.clock import wall_time
 from llama_watchdog.core.events import Event, with_time
 from llama_watchdog.core.observation import Observation, Watch
-from llama_watchdog.core.trace import header_line, poll_line
+from llama_watchdog.core.pace import Learned
+from llama_watchdog.core.trace import Header, header_line, poll_line
 from llama_watchdog.settings import ConfigError, ServerSettings
 from llama_watchdog.watching import ServerWatch, hands_of, observer_of
 
@@ -51,7 +52,8 @@ class Writer:
             self._incarnation = (process.pid, process.start_ticks)
         if (watch, self._incarnation) != self._headed:
             self._headed = (watch, self._incarnation)
-            self._file.write(header_line(watch, recorded=wall_time(), policy=self._policy) + "\n")
+            header = Header(watch, self._policy, Learned())
+            self._file.write(header_line(header, recorded=wall_time()) + "\n")
         self._file.write(poll_line(observation) + "\n")
         self._file.flush()
         self.polls += 1

@@ -18,9 +18,9 @@ from llama_watchdog.cli import common
 from llama_watchdog.core.action import would_have
 from llama_watchdog.core.engine import Engine
 from llama_watchdog.core.events import VERSION, Event
-from llama_watchdog.core.observation import Observation, Watch
+from llama_watchdog.core.observation import Observation
 from llama_watchdog.core.policy import Policy
-from llama_watchdog.core.trace import LONGEST_LINE, TraceError, read
+from llama_watchdog.core.trace import LONGEST_LINE, Header, TraceError, read
 from llama_watchdog.core.verdict import Verdict
 from llama_watchdog.settings import ConfigError, load
 
@@ -76,7 +76,7 @@ def replay(name: str, lines: Iterator[str], policies: dict[str, Policy] | None) 
     engine: Engine | None = None
     for fact in read(lines):
         if not isinstance(fact, Observation):
-            engine = _take_over(engine, *fact, policies)
+            engine = _take_over(engine, fact, policies)
             continue
         assert engine is not None  # noqa: S101 - `read` has seen to it that a header comes first
         step = engine.step(fact)
@@ -94,12 +94,12 @@ def replay(name: str, lines: Iterator[str], policies: dict[str, Policy] | None) 
     yield summary.end()
 
 
-def _take_over(
-    engine: Engine | None, watch: Watch, traced: Policy, policies: dict[str, Policy] | None
-) -> Engine:
-    """A header: the watch begins, or the server has another incarnation."""
+def _take_over(engine: Engine | None, header: Header, policies: dict[str, Policy] | None) -> Engine:
+    """A header: the watch begins, or more is known of the server, or it has another incarnation."""
+    watch = header.watch
     if engine is None or engine.watch.server != watch.server:
-        return Engine((policies or {}).get(watch.server, traced), watch, dry_run=True)
+        engine = Engine((policies or {}).get(watch.server, header.policy), watch, dry_run=True)
+        engine.adopt(watch, header.learned)
     engine.adopt(watch)
     return engine
 

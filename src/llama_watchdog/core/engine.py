@@ -13,6 +13,7 @@ from llama_watchdog.core.escalation import Order, Sight, Stage, Standing, look, 
 from llama_watchdog.core.events import Event, action_event, verdict_event
 from llama_watchdog.core.judge import Judge
 from llama_watchdog.core.observation import Observation, Outcome, Watch
+from llama_watchdog.core.pace import Learned
 from llama_watchdog.core.policy import Policy
 from llama_watchdog.core.verdict import State, Verdict
 
@@ -44,11 +45,12 @@ class Engine:
         self.standing = Standing()
         self.verdict: Verdict | None = None
         self._told: tuple[object, ...] | None = None
+        self._known: Identity | None = None  # the last incarnation that was seen alive
 
-    def adopt(self, watch: Watch) -> None:
-        """The server's own facts are known (better) now: its command line, its build."""
+    def adopt(self, watch: Watch, learned: Learned | None = None) -> None:
+        """The server's own facts are known (better) now: its command line, its build, its pace of old."""
         self.watch = watch
-        self.judge.adopt(watch)
+        self.judge.adopt(watch, learned)
         self.asking.watch = watch
 
     def reconfigure(self, policy: Policy, *, dry_run: bool, metrics: str = "auto") -> None:
@@ -56,7 +58,7 @@ class Engine:
         self.asking.metrics = metrics
         self.policy = policy
         self.dry_run = dry_run
-        self.judge.policy = policy.stall
+        self.judge.reconfigure(policy.stall)
 
     @property
     def calm(self) -> bool:
@@ -72,9 +74,15 @@ class Engine:
         """Take in one observation."""
         at = observation.at
         verdict = self.judge.observe(observation)
+        if self.standing.stage is not Stage.WATCHING:
+            self.judge.break_pace()
         self.asking.see(observation, verdict)
         sight = Sight(at, verdict, _target(observation), observation.unit, self.judge.delivered)
+        self._known = sight.target or self._known
         move = look(self.standing, self.policy, sight, dry_run=self.dry_run)
+        order = move.order
+        if order is not None and order.target is None:
+            order = replace(order, target=self._known)
         self.standing = move.standing
         shown = self._overlay(verdict)
         events = []
@@ -85,7 +93,7 @@ class Engine:
         if move.report is not None:
             events.append(action_event(self.watch.server, at, move.report, dry_run=self.dry_run))
         self.verdict = shown
-        return Step(shown, tuple(events), move.order, self._next_look(at, verdict))
+        return Step(shown, tuple(events), order, self._next_look(at, verdict))
 
     def done(self, order: Order, result: Result, at: float) -> tuple[Event, ...]:
         """Take in how an order went."""

@@ -118,12 +118,9 @@ def admin_stopped(unit: Unit | None, standing: Standing) -> str | None:
         return f"its unit has a {unit.job} job"
     if unit.active in ("active", "activating", "reloading", "refreshing"):
         return None
-    if standing.stopped:
-        return "its unit was stopped"
-    # Our own SIGTERM, too, can end it without a failure.
-    if unit.active == "inactive" and not standing.signalled:
-        return "its unit was stopped"
-    return None
+    # Our own SIGTERM, too, can end it without a failure, but then nobody had asked the unit to stop.
+    clean = unit.active == "inactive" and not standing.signalled
+    return "its unit was stopped" if standing.stopped or unit.stop_ordered or clean else None
 
 
 def look(standing: Standing, policy: Policy, sight: Sight, *, dry_run: bool = False) -> Move:

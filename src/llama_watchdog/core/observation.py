@@ -136,6 +136,7 @@ class Unit:
     result: str = ""  # success, exit-code, signal, timeout, start-limit-hit …
     job: str = ""  # a pending job's type: start, stop, restart; "" where there is none
     exit_status: int | None = None  # of the last main process that ended
+    stop_ordered: bool = False  # it was asked to stop before its main process ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class Policy:
     restart: RestartPolicy = field(default_factory=RestartPolicy)
 
 
+_ENDLESS = 1e15  # integers beyond floating point must not overflow
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 
@@ -85,7 +86,7 @@ def parse_duration(value: object) -> float:
     Raises ValueError, with what is allowed, for anything else, negatives and infinities included.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = float(value) if abs(value) < _ENDLESS else float("inf")
     else:
         match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from llama_watchdog.core.observation import (
@@ -24,6 +24,7 @@ from llama_watchdog.core.observation import (
     Unit,
     Watch,
 )
+from llama_watchdog.core.pace import Learned, learned_from_json
 from llama_watchdog.core.policy import (
     LadderPolicy,
     Policy,
@@ -42,13 +43,23 @@ class TraceError(ValueError):
     """A trace that can't be read; the text names the line, what is wrong and what is expected."""
 
 
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The line that describes the watch: what is known of the server, the settings, the pace of old."""
+
+    watch: Watch
+    policy: Policy
+    learned: Learned
+
+
 # Writing
 
 
-def header_line(watch: Watch, *, recorded: str, policy: Policy, pace: Mapping[str, Any] | None = None) -> str:
+def header_line(header: Header, *, recorded: str) -> str:
     """The line that describes the watch. `recorded`: wall time in ISO 8601, for people."""
-    head = {"trace": VERSION, "server": watch.server, "recorded": recorded, **asdict(watch)}
-    return _dump({**head, "pace": dict(pace or {}), "policy": policy_as_json(policy)})
+    head = {"trace": VERSION, "server": header.watch.server, "recorded": recorded, **asdict(header.watch)}
+    pace = {} if header.learned == Learned() else header.learned.as_json()
+    return _dump({**head, "pace": pace, "policy": policy_as_json(header.policy)})
 
 
 def poll_line(observation: Observation) -> str:
@@ -90,7 +101,7 @@ def _dump(value: Any) -> str:
 # Reading
 
 
-def read(lines: Iterable[str]) -> Iterator[tuple[Watch, Policy] | Observation]:
+def read(lines: Iterable[str]) -> Iterator[Header | Observation]:
     """What each line of a trace says, in order. Raises TraceError at the first bad line.
 
     The first line must describe the watch, and `at` must never go back.
@@ -111,7 +122,7 @@ def read(lines: Iterable[str]) -> Iterator[tuple[Watch, Policy] | Observation]:
         yield fact
 
 
-def _line(line: str, number: int) -> tuple[Watch, Policy] | Observation:
+def _line(line: str, number: int) -> Header | Observation:
     if len(line) > LONGEST_LINE:
         raise TraceError(f"line {number}: longer than {LONGEST_LINE} characters")
     try:
@@ -132,7 +143,7 @@ def _reason(error: Exception) -> str:
     )
 
 
-def _header(value: dict[str, Any]) -> tuple[Watch, Policy]:
+def _header(value: dict[str, Any]) -> Header:
     if value["trace"] != VERSION:
         raise ValueError(f"trace: version {value['trace']!r} is not known; this reads {VERSION}")
     default = Watch()
@@ -146,7 +157,8 @@ def _header(value: dict[str, Any]) -> tuple[Watch, Policy]:
         rpc=bool(_flag(value, "rpc")),
         can_sleep=bool(_flag(value, "can_sleep")),
     )
-    return watch, policy_from_json(value.get("policy") or {})
+    policy, pace = policy_from_json(value.get("policy") or {}), value.get("pace") or {}
+    return Header(watch, policy, learned_from_json(pace))
 
 
 def observation_from_json(value: Mapping[str, Any]) -> Observation:
@@ -227,7 +239,8 @@ def _gpu(part: Mapping[str, Any]) -> Gpu:
 
 def _unit(part: Mapping[str, Any]) -> Unit:
     words = {name: str(part.get(name) or "") for name in ("load", "active", "sub", "result", "job")}
-    return Unit(_outcome(part), **words, exit_status=_whole(part, "exit_status"))
+    ordered = bool(_flag(part, "stop_ordered"))
+    return Unit(_outcome(part), **words, exit_status=_whole(part, "exit_status"), stop_ordered=ordered)
 
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}

@@ -1,4 +1,4 @@
-"""Writing lines where they go, without ever waiting for it or failing by it.
+"""Writing lines where they go, without failing by it, and without waiting for a reader that stalls.
 
 What belongs here: streams and what can go wrong with them.
 """
@@ -10,6 +10,8 @@ import select
 from collections.abc import Mapping
 from typing import TextIO
 
+# A burst of lines may fill what a reader at work empties at once. Milliseconds, spent once in each stall.
+PATIENCE = 100
 # A closed stream raises ValueError, one in memory has no descriptor, and sys.stderr can be None.
 _FAULTS = (OSError, ValueError, AttributeError)
 
@@ -38,6 +40,7 @@ class Sink:
         self._stream = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
         self._torn = False
+        self._stalled = False
         try:
             self._in_memory = stream.fileno() < 0
         except _FAULTS:
@@ -62,8 +65,10 @@ class Sink:
         rest = b"\n" + data if self._torn else data
         while rest:
             # What is ready takes PIPE_BUF bytes at once; anything else might wait for a reader.
-            if not ready.poll(0):
+            if not ready.poll(0 if self._stalled else PATIENCE):
+                self._stalled = True
                 return False
             rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]
             self._torn = bool(rest)
+        self._stalled = False
         return True

@@ -63,15 +63,15 @@ class Completions:
 
     async def _follow(self, request: Request, task_id: int) -> AsyncIterator[int]:
         """How many tokens there are, at each new one; ends with the task, or once its client has gone."""
-        seen, begun, over = 0, monotonic(), False
+        seen, looked, over = 0, monotonic(), False
         while not over:
             with self._shared as model:
                 generated, over = model.task(task_id)
             if generated > seen:
-                seen, self._shared.resulted = generated, monotonic()
+                seen = generated
                 yield seen
-            elif monotonic() - max(begun, self._shared.resulted) >= _QUIET:
-                begun = monotonic()
+            if monotonic() - max(looked, self._shared.resulted) >= _QUIET:
+                looked = monotonic()
                 if await request.is_disconnected():
                     self._cancel(task_id)
                     return
@@ -85,6 +85,7 @@ class Completions:
             while sent < generated:
                 sent += 1
                 yield chunk(wanted, sent, self._build)
+            self._shared.resulted = monotonic()
             if await request.is_disconnected():
                 self._cancel(task_id)
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 GIB = 1 << 30
 
@@ -53,6 +54,13 @@ class Task:
     predict: int = 100
     encode_seconds: float = 0.0  # an image, encoded before any counter moves
     text: str = ""  # the prompt, shown by builds that show it
+
+
+class TaskState(NamedTuple):
+    """How far one task has come: tokens generated so far, and whether it is over."""
+
+    decoded: int
+    over: bool
 
 
 @dataclass(frozen=True, slots=True)

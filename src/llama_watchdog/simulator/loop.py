@@ -6,7 +6,6 @@ What a step does to the slots is in `batches`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from enum import Enum
 from math import inf
 from random import Random
 
@@ -22,32 +21,11 @@ from llama_watchdog.simulator.machine import (
     Activity,
     Machine,
 )
+from llama_watchdog.simulator.phases import LOADS, Phase, Step
 from llama_watchdog.simulator.slot import Slot
 
 _CHURN = 0.05  # seconds from one doomed task to the next
 _REMEMBERED = 256  # tasks that have ended
-
-
-class Phase(Enum):
-    """Where a server is in its life."""
-
-    DOWNLOADING = "downloading"
-    LOADING = "loading"
-    READY = "ready"
-    SLEEPING = "sleeping"
-    WAKING = "waking"
-    ENDED = "ended"
-
-
-_LOADS = (Phase.LOADING, Phase.WAKING)
-
-
-class Step(Enum):
-    """What the loop can be in the middle of."""
-
-    WARMUP = "warmup"
-    ENCODE = "encode"
-    BATCH = "batch"
 
 
 class MainLoop:
@@ -77,7 +55,7 @@ class MainLoop:
     def traits(self) -> Traits:
         """What its fault does to it now."""
         traits = TRAITS[self.fault]
-        return TRAITS[Fault.NONE] if traits.loading_only and self.phase not in _LOADS else traits
+        return TRAITS[Fault.NONE] if traits.loading_only and self.phase not in LOADS else traits
 
     @property
     def activity(self) -> Activity:
@@ -93,7 +71,7 @@ class MainLoop:
                 return COMPUTING[self.config.compute]
         if self.step is not None:
             return SPINNING if self.step is Step.WARMUP else COMPUTING[self.config.compute]
-        if self.phase in _LOADS:
+        if self.phase in LOADS:
             return self.machine.loading
         return DOWNLOADING if self.phase is Phase.DOWNLOADING else IDLE
 
@@ -114,7 +92,7 @@ class MainLoop:
 
     def enter(self, phase: Phase) -> None:
         """Begin another part of its life; a load that takes no time is over at once."""
-        if phase in _LOADS and not self.config.load_seconds:
+        if phase in LOADS and not self.config.load_seconds:
             phase = Phase.READY
         self.phase = phase
         self.step = None
@@ -151,8 +129,21 @@ class MainLoop:
         """Something came into the queue: a loop with nothing to do goes through it at once."""
         if self.phase is Phase.READY and self.step is None and not self.traits.stuck:
             self._begin(0.0)
-        elif self.terminating and self.phase is Phase.SLEEPING and not self.traits.stuck:
-            self.enter(Phase.ENDED)
+        elif self.phase is Phase.ENDING or (self.phase is Phase.SLEEPING and not self.traits.stuck):
+            self._end()
+
+    @property
+    def clients(self) -> int:
+        """Connections of clients that wait for an answer."""
+        return len(self.waiting) + sum([slot.has_client for slot in self.slots])
+
+    def _end(self) -> None:
+        """Where it was told to: end the loop, and the process once no client is connected.
+
+        The real server lets some streaming clients go at once; that is a race, which most of them lose.
+        """
+        if self.terminating:
+            self.enter(Phase.ENDING if self.clients else Phase.ENDED)
 
     def answers(self, asked: float) -> bool:
         """Whether a question that came into the queue at `asked` has its answer now."""
@@ -174,7 +165,7 @@ class MainLoop:
         self.clock += span
         traits = self.traits
         self.machine.spend(span, self.activity, http=traits.http)
-        if self.phase in _LOADS and not traits.stuck:
+        if self.phase in LOADS and not traits.stuck:
             self.machine.loaded = min(1.0, self.machine.loaded + span / self.config.load_seconds)
         if self.fault is Fault.CHURN:
             for slot in self.slots:
@@ -206,15 +197,18 @@ class MainLoop:
         if self.phase is not Phase.READY:
             return
         if self.terminating:
-            self.enter(Phase.ENDED)
+            self._end()
             return
         self.turned = self.clock
         self.step = None
         for slot in self.slots:
             if slot.cancelled:
                 self._release(slot)
-            if self.waiting and not slot.processing and self.fault is not Fault.DEAF:
-                self._launch(slot)
+        while self.waiting and self.fault is not Fault.DEAF:
+            free = [slot for slot in self.slots if not slot.processing]
+            if not free:
+                break
+            self._launch(min(free, key=lambda slot: slot.used))
         active = [slot for slot in self.slots if slot.processing and not slot.struck]
         if not active:
             self.left = self._until_sleep
@@ -236,7 +230,8 @@ class MainLoop:
 
     def _launch(self, slot: Slot) -> None:
         task_id, task = self.waiting.popitem(last=False)
-        slot.launch(task_id, task, 1.0 + self.config.variation * (2.0 * self._rng.random() - 1.0))
+        pace = 1.0 + self.config.variation * (2.0 * self._rng.random() - 1.0)
+        slot.launch(task_id, task, pace=pace, now=self.clock)
         slot.struck, self.strike_next = self.strike_next, False
 
     def _release(self, slot: Slot) -> None:

@@ -6,7 +6,6 @@ Pure: time is an argument, chance is seeded, memory is constant. What goes on in
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
 
 from llama_watchdog.core.observation import Gpu, Outcome, Process
 from llama_watchdog.simulator.config import (
@@ -16,20 +15,15 @@ from llama_watchdog.simulator.config import (
     ServerConfig,
     SlotState,
     Task,
+    TaskState,
 )
 from llama_watchdog.simulator.faults import Fault
-from llama_watchdog.simulator.loop import MainLoop, Phase
+from llama_watchdog.simulator.loop import MainLoop
 from llama_watchdog.simulator.machine import TICKS, Activity, Machine
+from llama_watchdog.simulator.phases import Phase
 
 TRACER_PID = 4242
 _BOOTED = 9e5  # seconds that the machine has been up at time 0
-
-
-class TaskState(NamedTuple):
-    """How far one task has come: tokens generated so far, and whether it is over."""
-
-    decoded: int
-    over: bool
 
 
 class ServerModel:
@@ -92,7 +86,10 @@ class ServerModel:
         self._loop.strike(fault)
 
     def terminate(self, now: float) -> None:
-        """SIGTERM: ends a loading server at once, a turning loop after its step; the second ends any loop."""
+        """SIGTERM: ends a loading server at once, a turning loop after its step; the second ends any loop.
+
+        After the loop the port closes, and the process waits until its clients have left.
+        """
         self.advance(now)
         loop = self._loop
         first, loop.terminating = not loop.terminating, True
@@ -138,7 +135,8 @@ class ServerModel:
     @property
     def listening(self) -> bool:
         """Whether a connection is accepted (by the kernel, also while the process is halted)."""
-        return self._loop.phase not in (Phase.DOWNLOADING, Phase.ENDED) and self.fault is not Fault.NO_LISTEN
+        deaf = (Phase.DOWNLOADING, Phase.ENDING, Phase.ENDED)
+        return self._loop.phase not in deaf and self.fault is not Fault.NO_LISTEN
 
     @property
     def halted(self) -> bool:
@@ -163,8 +161,7 @@ class ServerModel:
     @property
     def clients(self) -> int:
         """Connections of clients that wait for an answer."""
-        busy = [slot for slot in self._loop.slots if slot.processing and not slot.cancelled]
-        return len(self._loop.waiting) + len(busy)
+        return self._loop.clients
 
     @property
     def decoded_total(self) -> int:

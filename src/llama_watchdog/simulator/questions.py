@@ -81,10 +81,12 @@ class Question(Generic[Answer]):
     def _outcome(self, now: float, asked: float) -> tuple[Outcome, Answer | None]:
         model = self._model
         model.advance(now)
-        if model.incarnation != self._incarnation or not model.alive:
-            return (Outcome.ERROR if now > asked else Outcome.REFUSED), None
+        if model.incarnation != self._incarnation:
+            return Outcome.ERROR, None
         if not model.listening:
-            return Outcome.REFUSED, None
+            # A connection that was open already outlives the port, and is reset by the end of the process.
+            in_flight = Outcome.PENDING if model.alive else Outcome.ERROR
+            return (in_flight if now > asked else Outcome.REFUSED), None
         if not model.halted:
             if model.loading:
                 return Outcome.LOADING, None

@@ -92,15 +92,15 @@ class SimulatedServer:
                 model.advance(model.clock + min(now - last, _LONGEST_SLICE))
                 self._happen(model)
                 activity, stuck, alive, loading = model.activity, model.stuck, model.alive, model.loading
-                fault, loaded = model.fault, model.loaded
+                fault, loaded, listening = model.fault, model.loaded, model.listening
             last = now
             if not alive:
                 self._end(fault)
             if not loading and not self._handles_signals:
                 self._handle_signals()
             self._carry(loaded)
-            if fault is Fault.NO_LISTEN and self._listening:
-                self._stop_listening()
+            if self._listening and not listening:
+                self._stop_listening(hang_up=fault is Fault.NO_LISTEN)
             self._work(activity.main > 0.5, activity.helpers > 0.5, stuck=stuck)
 
     def _happen(self, model: ServerModel) -> None:
@@ -168,14 +168,14 @@ class SimulatedServer:
                 signal.pause()
         self._wake()
 
-    def _stop_listening(self) -> None:
+    def _stop_listening(self, *, hang_up: bool) -> None:
         self._listening = False
         for listener in self._http.servers:
-            listener.get_loop().call_soon_threadsafe(self._hang_up)
+            listener.get_loop().call_soon_threadsafe(listener.close)
+            if hang_up:
+                listener.get_loop().call_soon_threadsafe(self._hang_up)
 
     def _hang_up(self) -> None:
-        for listener in self._http.servers:
-            listener.close()
         for connection in list(self._http.server_state.connections):
             connection.transport.close()
 

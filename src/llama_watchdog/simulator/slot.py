@@ -23,6 +23,7 @@ class Slot:
         "struck",
         "task",
         "task_id",
+        "used",
     )
 
     def __init__(self, slot_id: int, context: int) -> None:
@@ -37,13 +38,14 @@ class Slot:
         self.decoded = 0
         self.in_step = 0  # tokens of this slot in the running step
         self.encode_left = 0.0
+        self.used = -1.0  # when its last task began
         self.pace = 1.0  # this task's time per token, as a share of the usual one
         self.struck = False  # never in a step again
         self.cancelled = False  # its client left; the loop has not noticed yet
 
-    def launch(self, task_id: int, task: Task, pace: float) -> None:
+    def launch(self, task_id: int, task: Task, *, pace: float, now: float) -> None:
         """Give the slot a task: all counters start anew."""
-        self.task, self.pace = task, pace
+        self.task, self.pace, self.used = task, pace, now
         self.task_id = self.shown_id = task_id
         self.processing = True
         self.prompt = self.processed = self.decoded = self.in_step = 0
@@ -54,6 +56,11 @@ class Slot:
         """End the task: an idle slot goes on showing its id and its context, not its other counters."""
         self.processing = self.struck = self.cancelled = False
         self.processed = self.decoded = self.in_step = 0
+
+    @property
+    def has_client(self) -> bool:
+        """Whether somebody waits for its task."""
+        return self.processing and not self.cancelled
 
     @property
     def prompt_left(self) -> int:

@@ -61,8 +61,11 @@ class House:
 
     def fresh(self, config: str) -> None:
         """Both services started anew, with nothing remembered, and that configuration of llama-watchdog."""
-        self.systemctl("stop", WATCHDOG, SERVER)
-        self.testbed.run("systemctl", "reset-failed")
+        self.systemctl("stop", WATCHDOG)
+        # A wedged server would keep a stop waiting for TimeoutStopSec= of 90 s.
+        self.testbed.run("systemctl", "kill", "--signal=KILL", SERVER, check=False)
+        self.systemctl("stop", SERVER)
+        self.systemctl("reset-failed")
         self.testbed.run("rm", "-rf", "/var/lib/llama-watchdog")
         self.start_server()
         self.mark()

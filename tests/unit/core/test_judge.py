@@ -102,7 +102,8 @@ def test_the_first_work_after_a_start_is_loading_however_long_one_thread_takes()
 def test_a_slow_prefill_is_busy() -> None:
     """One step of 2,048 tokens at 3 tokens/s: eleven minutes without a counter moving."""
     verdicts = story(
-        (5, working), (132, lambda n: seen(STEP * n, slot(decoded=30), cpu=(STEP * n, STEP * n)))
+        (5, working),
+        (132, lambda n: seen(STEP * n, slot(task=2, prompt=2048), cpu=(STEP * n, STEP * n))),
     )
     assert states(verdicts) == {State.BUSY}
 
@@ -266,7 +267,7 @@ def test_a_slot_left_over_is_given_patience() -> None:
 
 def test_a_server_without_a_visible_process_gets_the_longest_budget() -> None:
     blank = Process(Outcome.UNSUPPORTED)
-    verdicts = story((5, working), (1500, lambda n: replace(frozen(n), process=blank)))
+    verdicts = story((1500, lambda n: replace(frozen(n), process=blank)))
     wedged_at = first(verdicts, State.WEDGED)
     assert wedged_at is not None
     assert wedged_at >= 7200.0

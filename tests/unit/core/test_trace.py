@@ -21,8 +21,9 @@ from llama_watchdog.core.observation import (
     Unit,
     Watch,
 )
+from llama_watchdog.core.pace import Learned
 from llama_watchdog.core.policy import LadderPolicy, Policy, Rung, StallPolicy
-from llama_watchdog.core.trace import TraceError, header_line, poll_line, read
+from llama_watchdog.core.trace import Header, TraceError, header_line, poll_line, read
 from llama_watchdog.core.wire import parse_slots
 
 BODY = [
@@ -34,7 +35,7 @@ BODY = [
         "next_token": [{"n_decoded": 8, "n_remain": -1}],
     }
 ]
-HEADER = header_line(Watch(server="chat"), recorded="2026-11-30T15:00:00Z", policy=Policy())
+HEADER = header_line(Header(Watch(server="chat"), Policy(), Learned()), recorded="2026-11-30T15:00:00Z")
 
 count = st.integers(0, 1 << 40)
 seconds = st.floats(0, 1e6, allow_nan=False).map(lambda value: round(value, 3))
@@ -83,8 +84,8 @@ def test_a_header_is_read_as_it_was_written() -> None:
         "chat", 2.5, "b11669-Debian", 512, uses_gpu=True, compute_threads=8, rpc=True, can_sleep=True
     )
     policy = Policy(stall=StallPolicy(blocked=6.0), escalation=LadderPolicy(ladder=(Rung.SIGKILL,)))
-    [(again, its_policy)] = read([header_line(watch, recorded="", policy=policy)])  # type: ignore[misc]  # a header
-    assert (again, its_policy) == (watch, policy)
+    header = Header(watch, policy, Learned(prefill=90.0, prefill_depth=3501))
+    assert list(read([header_line(header, recorded="")])) == [header]
 
 
 def test_the_contracts_own_example_is_read() -> None:
@@ -102,9 +103,10 @@ def test_the_contracts_own_example_is_read() -> None:
         '"rss":123456789,"read_bytes":0,"write_bytes":0,"major_faults":0},'
         '"gpu":{"outcome":"ok","busy":0.0,"own":0.0,"memory":0}}'
     )
-    (watch, policy), observation = read([header, poll])  # type: ignore[misc]  # a header, then a poll
-    assert watch.server == "chat"
-    assert policy == Policy()
+    said, observation = read([header, poll])
+    assert said == Header(
+        Watch("chat", build="b11669-Debian", uses_gpu=False, compute_threads=8), Policy(), Learned()
+    )
     assert isinstance(observation, Observation)
     assert observation.metrics == Metrics(Outcome.OK, 1, 0, 31)
     assert observation.slots is not None

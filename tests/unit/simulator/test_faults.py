@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from llama_watchdog.simulator.config import Compute, ServerConfig, Task
@@ -247,14 +249,31 @@ def test_sigterm_ends_a_healthy_server_after_its_step() -> None:
     idle.terminate(1.0)
     assert not idle.alive
     model = ServerModel(ServerConfig(prefill_rate=100.0))
-    model.submit(0.0, Task(prompt=4000))
+    task = model.submit(0.0, Task(prompt=4000))
     model.terminate(1.0)
-    assert model.alive
     assert model.slots(2.0) is None
     assert model.health(2.0) is not None
+    model.cancel(3.0, task)
     model.advance(20.0)
     assert model.alive
     model.advance(20.5)  # the batch of 2048 is over
+    assert not model.alive
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [ServerModel.terminate, lambda model, now: model.cancel(now, 0)],
+    ids=["second SIGTERM", "client leaves"],
+)
+def test_after_sigterm_clients_keep_the_process(ends: Callable[[ServerModel, float], None]) -> None:
+    """As on b11669: the port closes, and the process lives on, using nothing."""
+    model, _ = decoding(Fault.NONE)
+    model.terminate(10.0)
+    model.advance(600.0)
+    assert model.alive
+    assert not model.listening
+    assert sum(cores(model, 600.0, 700.0)) < 0.02
+    ends(model, 700.0)
     assert not model.alive
 
 
@@ -279,6 +298,8 @@ def test_the_second_sigterm_may_hang_too() -> None:
 
 
 def test_sigterm_ends_a_loop_that_turns_in_spite_of_a_frozen_task() -> None:
-    model, _ = decoding(Fault.FROZEN_UNTIL_CANCEL)
+    model, task = decoding(Fault.FROZEN_UNTIL_CANCEL)
     model.terminate(20.0)
+    assert not model.listening
+    model.cancel(21.0, task)
     assert not model.alive

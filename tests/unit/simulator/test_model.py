@@ -70,6 +70,15 @@ def test_more_requests_than_slots_are_deferred_until_one_is_free() -> None:
     assert model.clients == 3
 
 
+def test_the_slot_that_has_been_idle_longest_is_taken() -> None:
+    model = ServerModel(EXACT)
+    taken = []
+    for now in range(0, 40, 10):
+        task = model.submit(float(now), Task(predict=4))
+        taken += [slot.id for slot in see(model, float(now)) if slot.task == task]
+    assert taken == [0, 1, 0, 1]
+
+
 def test_a_task_ends_where_its_context_is_full() -> None:
     model = ServerModel(ServerConfig(context=100, decode_rate=32.0))
     task = model.submit(0.0, Task(prompt=60, predict=-1))
@@ -192,7 +201,7 @@ def test_the_first_work_after_a_load_may_take_minutes_of_one_thread() -> None:
     assert [thread.state for thread in process.threads[:3]] == ["R", "S", "S"]
     assert counters(model, 119.0) == (0, 0, 0)
     model.submit(130.0, Task())
-    assert counters(model, 131.0)[2] > 0
+    assert counters(model, 131.0, slot=1)[2] > 0
 
 
 def test_only_slots_and_work_keep_it_awake_or_wake_it() -> None:

@@ -151,6 +151,22 @@ def test_sigterm_on_a_wedged_server_hangs_slots_and_the_second_ends_it() -> None
     assert outcomes(seen)[-1] is Outcome.REFUSED
 
 
+def test_a_port_that_closes_leaves_open_questions_pending() -> None:
+    """The old one hangs on its open connection, the next one is refused."""
+    config = ServerConfig(prefill_rate=100.0)
+    request = Request(1.0, Task(prompt=1500), leaves_after=30.0)
+    seen = watch(request, Sigterm(8.0), config=config, until=50.0)
+    assert outcomes(seen)[2:8] == [
+        Outcome.PENDING,
+        Outcome.PENDING,
+        Outcome.TIMEOUT,
+        Outcome.REFUSED,
+        Outcome.REFUSED,
+        Outcome.REFUSED,
+    ]
+    assert outcomes(seen, "process")[5:] == [Outcome.OK, Outcome.OK, Outcome.GONE, Outcome.GONE, Outcome.GONE]
+
+
 def test_clients_leave_by_themselves_by_name_or_all() -> None:
     impatient = Request(1.0, LONG, leaves_after=7.0)
     alice, bob = Request(1.0, LONG, name="alice"), Request(1.0, LONG, name="bob")
