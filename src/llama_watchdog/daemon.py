@@ -15,6 +15,7 @@ from llama_watchdog.clock import wall_time
 from llama_watchdog.core.events import Event, with_time
 from llama_watchdog.notify.systemd import Notifier
 from llama_watchdog.settings import ConfigError, Settings
+from llama_watchdog.state import StateFile
 from llama_watchdog.watching import ServerWatch, hands_of, observer_of
 
 TICK = 0.5  # seconds between looks at how far the rounds are
@@ -28,6 +29,7 @@ class Daemon:
         self.load = load
         self.log = log.get_logger()
         self.notifier = Notifier()
+        self.state = StateFile(settings.state_dir)
         self.watches: dict[str, ServerWatch] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
@@ -56,6 +58,7 @@ class Daemon:
             observer=observer_of(server),
             hands=hands_of(server, dry_run=self.settings.dry_run),
             tell=self._tell,
+            state=self.state,
         )
         self.watches[name] = watch
         self._tasks[name] = asyncio.create_task(watch.run(), name=f"watch {name}")

@@ -24,6 +24,7 @@ from llama_watchdog.probes.llama_http import LlamaHttp
 from llama_watchdog.probes.observer import Observer
 from llama_watchdog.probes.process import ProcessProbe
 from llama_watchdog.settings import ServerSettings
+from llama_watchdog.state import StateFile
 
 Tell = Callable[[Event], None]
 Keep = Callable[[Watch, Observation], None]
@@ -31,6 +32,7 @@ Keep = Callable[[Watch, Observation], None]
 # How long a poll waits for answers before it reports them as pending. An idle server answers in
 # milliseconds; what takes longer is seen at the next poll.
 PATIENCE = 1.0
+KEEP_EVERY = 60.0  # seconds between two writes of what was learned
 
 
 def observer_of(server: ServerSettings, *, patience: float = PATIENCE) -> Observer:
@@ -89,12 +91,16 @@ class ServerWatch:
         hands: Hands,
         tell: Tell,
         keep: Keep | None = None,
+        state: StateFile | None = None,
     ) -> None:
         self.server = server
         self.observer = observer
         self.hands = hands
         self.tell = tell
         self.keep = keep
+        self._state = state
+        self._fingerprint: str | None = None
+        self._kept_at = 0.0
         self.clock = WatchClock()
         self.rounds = 0
         self.engine = Engine(
@@ -119,8 +125,7 @@ class ServerWatch:
         observer = self.observer
         ask = self.engine.ask(self.clock.now())
         observation = await observer.look(self.clock, ask, attentive=not self.engine.calm)
-        if observer.watch != self.engine.watch:
-            self.engine.adopt(observer.watch)
+        self._adopt()
         if self.keep is not None:
             self.keep(observer.watch, observation)
         step = self.engine.step(observation)
@@ -133,6 +138,24 @@ class ServerWatch:
         for event in self.engine.done(step.order, result, now):
             self.tell(event)
         return self.engine.next_look(now)
+
+    def _adopt(self) -> None:
+        """Let the engine know what is known of the server by now, its pace of old included."""
+        observer = self.observer
+        if observer.watch != self.engine.watch:
+            self.engine.adopt(observer.watch)
+        if self._state is None or observer.fingerprint is None:
+            return
+        if observer.fingerprint != self._fingerprint:
+            self._fingerprint = observer.fingerprint
+            self.engine.adopt(observer.watch, self._state.pace(observer.fingerprint))
+        elif self.clock.now() - self._kept_at >= KEEP_EVERY:
+            self._keep_pace()
+
+    def _keep_pace(self) -> None:
+        if self._state is not None and self._fingerprint is not None:
+            self._kept_at = self.clock.now()
+            self._state.keep(self._fingerprint, self.engine.judge.learned)
 
     async def reconfigure(self, server: ServerSettings, hands: Hands) -> None:
         """Take over new settings; what is known of the server stays. Raises as `observer_of`."""
@@ -158,6 +181,7 @@ class ServerWatch:
 
     async def aclose(self) -> None:
         """Give up what is in flight."""
+        self._keep_pace()
         await self.observer.aclose()
 
     @property

@@ -45,8 +45,8 @@ class Hands:
         result = await signals.signal_tree(target, sig)
         if not self.unit or (result.outcome is Done.DONE and sig is not signal.SIGKILL):
             return result
-        # Without the right to signal systemd can do it; and what has left the tree is still in the unit, which
-        # would not end before TimeoutStopSec=.
+        # Without the right to signal systemd can do it; and what has left the tree is still in the unit,
+        # which would not end before TimeoutStopSec=.
         by_unit = await restart_systemd.signal_unit(self.unit, sig, identity=target)
         return by_unit if result.outcome is Done.UNSUPPORTED else result
 

@@ -79,6 +79,7 @@ class EvidenceLog:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self._before: Process | None = None
+        self._at = 0.0
         self._elapsed = 0.0
         self._still = _Run()
         self._spin = _Run()
@@ -87,13 +88,21 @@ class EvidenceLog:
     def restart(self) -> None:
         """Forget everything: another incarnation, or a gap in the watch."""
         self._before = None
-        self._elapsed = 0.0
         self._still.end()
         self._spin.end()
         self._last = None
 
-    def see(self, observation: Observation, seconds: float) -> None:
-        """Take in one poll, `seconds` after the last one."""
+    def calm(self, observation: Observation) -> None:
+        """The loop has just shown that it turns: whatever comes is measured from this poll on."""
+        process = observation.process
+        if process is None:
+            return
+        self.restart()
+        if process.outcome is Outcome.OK:
+            self._before, self._at = process, observation.at
+
+    def see(self, observation: Observation) -> None:
+        """Take in one poll of a standstill."""
         process = observation.process
         if process is None:
             return
@@ -101,17 +110,16 @@ class EvidenceLog:
             self.restart()
             return
         if self._before is None:
-            self._before = process
+            self._before, self._at = process, observation.at
             return
-        self._elapsed += seconds
+        self._elapsed = observation.at - self._at
         if self._elapsed < SHORTEST_STEP:
             return
         step, tid = classify(self._before, process, self._elapsed)
         if gpu_idle(observation.gpu, uses_gpu=self.watch.uses_gpu) is False and step is not Step.PAGING:
             step, tid = Step.WORKING, None
         self._record(step, tid, process.pid, observation.at)
-        self._before = process
-        self._elapsed = 0.0
+        self._before, self._at = process, observation.at
 
     def _record(self, step: Step, tid: int | None, main: int | None, at: float) -> None:
         seconds = self._elapsed

@@ -86,20 +86,29 @@ class Judge:
             self._clocks_anew(at)
             verdict = Verdict(State.PAUSED, evidence=Evidence.PAUSED, note=paused)
         else:
-            self.loop.evidence.see(observation, step)
-            self.load.see(observation, at)
             verdict = self._judge(observation, step)
         self.loop.note(verdict)
         return verdict
 
     def _judge(self, o: Observation, step: float) -> Verdict:
-        early = self._gone(o) or self._refused(o) or self._loading(o) or self._sleeping(o)
-        if early is not None:
-            return early
-        self._streak = 0
         if _answers(o):
-            self.answered = True
+            self._rejoice(o)
+        else:
+            early = self._gone(o) or self._refused(o) or self._loading(o)
+            if early is not None:
+                return early
+        if o.props is not None and o.props.sleeping:
+            self.loop.restart(o.at, forget=True)  # it loads again before it works again
+            return Verdict(State.SLEEPING)
+        self._streak = 0
         return self.loop.judge(o, step)
+
+    def _rejoice(self, o: Observation) -> None:
+        """It answers as a loaded server does."""
+        if Reason.REFUSED in self._since and self._identity is None:
+            self._forget(o.at)  # no process to tell it by, but what was refused has begun anew
+        self._since.clear()
+        self.answered = True
 
     # Incarnations and clocks
 
@@ -129,16 +138,15 @@ class Judge:
     # What stands before any look at the slots
 
     def _gone(self, o: Observation) -> Verdict | None:
-        if o.process is None or o.process.outcome is not Outcome.GONE or _answers(o):
+        if o.process is None or o.process.outcome is not Outcome.GONE:
             self._since.pop(Reason.GONE, None)
             return None
         lasting = self._lasting(Reason.GONE, o.at)
         return Verdict(State.DOWN, Reason.GONE, stalled_for=lasting, budget=0.0, due=0.0, fault=True)
 
     def _refused(self, o: Observation) -> Verdict | None:
-        if not _is(o, Outcome.REFUSED) or _answers(o):
-            if self._since.pop(Reason.REFUSED, None) is not None and self._identity is None:
-                self._forget(o.at)  # no process to tell it by, but what was refused has begun anew
+        if not _says(o, Outcome.REFUSED):
+            self._since.pop(Reason.REFUSED, None)
             return None
         lasting = self._lasting(Reason.REFUSED, o.at)
         readable = o.process is not None and o.process.outcome is Outcome.OK
@@ -158,7 +166,7 @@ class Judge:
         return Verdict(state, Reason.REFUSED, None, lasting, budget, due, fault=over, note=note)
 
     def _loading(self, o: Observation) -> Verdict | None:
-        if not _is(o, Outcome.LOADING):
+        if not _says(o, Outcome.LOADING):
             return None
         self.answered = True
         self.loop.restart(o.at, forget=True)
@@ -166,6 +174,7 @@ class Judge:
 
     def _by_load(self, o: Observation, note: str = "") -> Verdict:
         self._streak += 1
+        self.load.see(o, o.at)
         lasting = o.at - self.load.moved_at
         readable = o.process is not None and o.process.outcome is Outcome.OK
         budget = self.policy.loading if readable else self.policy.computing
@@ -174,21 +183,14 @@ class Judge:
             return Verdict(State.WEDGED, Reason.LOAD, None, lasting, budget, due, fault=True, note=note)
         return Verdict(State.LOADING, None, None, lasting, budget, due, note=note)
 
-    def _sleeping(self, o: Observation) -> Verdict | None:
-        if o.props is None or not o.props.sleeping:
-            return None
-        self.answered = True
-        self.loop.restart(o.at, forget=True)  # it loads again before it works again
-        return Verdict(State.SLEEPING)
 
-
-def _is(o: Observation, outcome: Outcome) -> bool:
-    """Whether /health says it, or /slots does where /health was not asked or hangs."""
-    if o.health is not None and o.health.outcome is outcome:
-        return True
-    return o.slots is not None and o.slots.outcome is outcome and not _answers(o)
+def _says(o: Observation, outcome: Outcome) -> bool:
+    """Whether /health or /slots says it."""
+    said = o.health is not None and o.health.outcome is outcome
+    return said or (o.slots is not None and o.slots.outcome is outcome)
 
 
 def _answers(o: Observation) -> bool:
     """Whether anything was answered as by a loaded server."""
-    return any(part is not None and part.outcome is Outcome.OK for part in (o.health, o.slots))
+    said = o.slots is not None and o.slots.outcome is Outcome.OK
+    return said or (o.health is not None and o.health.outcome is Outcome.OK)

@@ -23,6 +23,7 @@ from llama_watchdog.core.policy import StallPolicy
 from llama_watchdog.core.progress import Progress
 from llama_watchdog.core.verdict import Reason, State, Verdict
 
+IDLE = Verdict(State.IDLE)
 QUICK = 1.0  # seconds; an answer this fast did not wait for a step that outlasts two polls
 
 _WHY_BLIND = {
@@ -79,6 +80,7 @@ class MainLoop:
             return self._answered(o, slots)
         if slots.outcome in HANGS:
             self._ever_seen, self._unseen = True, 0.0
+            self.evidence.see(o)
             self._since.pop(Reason.DEFERRED, None)
             deaf = o.health is not None and o.health.outcome in HANGS
             ids = tuple(t.slot.id for t in self.progress.tracks.values() if t.slot.processing)
@@ -94,12 +96,15 @@ class MainLoop:
         standing, aside = self.progress.standing()
         if not standing and not aside:
             return self._idle(o)
+        if not moved:
+            self.evidence.see(o)
         self._since.pop(Reason.DEFERRED, None)
         ids = tuple(track.slot.id for track in standing)
         if moved:
             self._streak = self._unmoved_answers = 0
+            self.evidence.calm(o)
             if not aside:
-                return Verdict(State.BUSY, slots=ids)
+                return self._busy(ids)
             stands = tuple(track.slot.id for track in aside)
             stalled = o.at - min(track.moved_at for track in aside)
             note = "while others move: left alone"
@@ -108,6 +113,12 @@ class MainLoop:
         if standing:
             return self._standstill(o, Reason.FROZEN, ids)
         return self._left_over(o)
+
+    def _busy(self, ids: tuple[int, ...]) -> Verdict:
+        """The same object while nothing changes: most polls of a busy server end here."""
+        if self._last.state is State.BUSY and self._last.slots == ids and self._last.budget is None:
+            return self._last
+        return Verdict(State.BUSY, slots=ids)
 
     def _learn_regime(self, slots: Slots, standing: list[Slot]) -> None:
         """Three quick answers around two steps without movement, while it computes: it answers in mid-step.
@@ -124,14 +135,13 @@ class MainLoop:
 
     def _idle(self, o: Observation) -> Verdict:
         metrics = o.metrics
-        if metrics is None or metrics.outcome is not Outcome.OK:
+        if metrics is None or metrics.outcome is not Outcome.OK or not metrics.deferred:
             if metrics is None or metrics.outcome is not Outcome.SKIPPED:
                 self.calm()
-            return Verdict(State.IDLE)
-        if not metrics.deferred:
-            self.calm()
-            return Verdict(State.IDLE)
+                self.evidence.calm(o)
+            return IDLE
         self._streak += 1
+        self.evidence.see(o)
         evidence, _ = self.evidence.judge(o, delivered=self.progress.delivered)
         unreadable = o.process is None or o.process.outcome is not Outcome.OK
         still = unreadable or evidence in (Evidence.BLOCKED, Evidence.UNKNOWN)
@@ -143,6 +153,7 @@ class MainLoop:
 
     def _standstill(self, o: Observation, reason: Reason, ids: tuple[int, ...]) -> Verdict:
         self._streak += 1
+        self._load.see(o, o.at)
         budget = self._budget(o, reason)
         compiles = budget.evidence is Evidence.COMPUTING and self.evidence.one_thread
         first_work = compiles and not self.progress.delivered
@@ -220,6 +231,7 @@ class MainLoop:
 
     def _deaf(self, o: Observation) -> Verdict | None:
         """No slots to see, but /health hangs and the process is still: HTTP is dead, and nobody computes."""
+        self.evidence.see(o)
         evidence, held = self.evidence.judge(o, delivered=self.progress.delivered)
         if evidence not in (Evidence.BLOCKED, Evidence.UNKNOWN):
             return None

@@ -25,6 +25,7 @@ from llama_watchdog.core.observation import Slot
 DEPTH_MARGIN = 2.0
 # Of a full batch: shorter steps are dominated by what every step costs, and by how often we look.
 WORTH_LEARNING = 0.25
+DEEPER = 1.1  # a depth is worth a new figure once it is so much deeper
 
 
 class Phase(StrEnum):
@@ -116,35 +117,38 @@ class Pace:
 
     def see(self, slots: tuple[Slot, ...], at: float) -> None:
         """Take in one answer of /slots."""
-        before = self._last_at
+        before, marks = self._last_at, self._marks
         prefilled = deepest = 0
+        pending = False
         for slot in slots:
-            mark = self._marks.get(slot.id)
             if not slot.processing:
-                if mark is not None:
-                    del self._marks[slot.id]
+                if marks:
+                    marks.pop(slot.id, None)
                 continue
+            mark = marks.get(slot.id)
             if mark is None or mark.slot.task != slot.task:
                 # It began somewhere between the two looks: the earlier end makes it slow rather than fast.
-                self._marks[slot.id] = _Mark(at if before is None else before, slot)
-                continue
-            grown = self._follow(mark, slot, at)
-            if grown:
-                prefilled += grown
-                deepest = max(deepest, depth(slot))
-        self._learn_prefill(prefilled, deepest, at, before, slots)
+                marks[slot.id] = _Mark(at if before is None else before, slot)
+            elif slot != mark.slot:
+                grown = self._follow(mark, slot, at)
+                if grown:
+                    prefilled += grown
+                    deepest = max(deepest, depth(slot))
+            pending = pending or not slot.decoded
+        if pending or prefilled or self._prefill_since is not None:
+            self._learn_prefill(prefilled, deepest, at, before, slots)
         self._last_at = at
 
     def _follow(self, mark: _Mark, slot: Slot, at: float) -> int:
         """What one task has done since its last movement; returns the prompt tokens it has processed."""
-        decoded = (slot.decoded or 0) - (mark.slot.decoded or 0)
-        processed = (slot.prompt_processed or 0) - (mark.slot.prompt_processed or 0)
-        submitted = (slot.prompt or 0) > (mark.slot.prompt or 0)
-        if decoded <= 0 and processed <= 0 and not submitted:
+        before = mark.slot
+        decoded = (slot.decoded or 0) - (before.decoded or 0)
+        processed = (slot.prompt_processed or 0) - (before.prompt_processed or 0)
+        if decoded <= 0 and processed <= 0 and (slot.prompt or 0) <= (before.prompt or 0):
             return 0
         if not mark.moved:
             self._learn_start(at - mark.at)
-        elif decoded > 0 and mark.slot.decoded:
+        elif decoded > 0 and before.decoded:
             self._learn_decode(decoded / (at - mark.at), depth(slot))
         mark.at, mark.slot, mark.moved = at, slot, True
         return max(0, processed)
@@ -154,25 +158,21 @@ class Pace:
             self.learned = replace(self.learned, start=seconds)
 
     def _learn_decode(self, rate: float, deep: int) -> None:
-        known = self.learned.decode
-        slowest = min(rate, known) if known else rate
-        self.learned = replace(
-            self.learned, decode=slowest, decode_depth=max(deep, self.learned.decode_depth)
-        )
+        known = self.learned
+        if not known.decode or rate < known.decode or deep > DEEPER * known.decode_depth:
+            slowest = min(rate, known.decode) if known.decode else rate
+            self.learned = replace(known, decode=slowest, decode_depth=max(deep, known.decode_depth))
 
     def _learn_prefill(
         self, tokens: int, deep: int, at: float, before: float | None, slots: tuple[Slot, ...]
     ) -> None:
         """All slots share one batch: its tokens together, over the time since the batch before it."""
-        since = self._prefill_since
-        if tokens and since is not None and tokens >= WORTH_LEARNING * self.batch_size:
-            known, rate = self.learned.prefill, tokens / (at - since)
-            slowest = min(rate, known) if known else rate
-            self.learned = replace(
-                self.learned, prefill=slowest, prefill_depth=max(deep, self.learned.prefill_depth)
-            )
-        pending = any(slot.processing and phase_of(slot) is Phase.PREFILL for slot in slots)
-        if not pending:
+        since, known = self._prefill_since, self.learned
+        if tokens >= max(1.0, WORTH_LEARNING * self.batch_size) and since is not None:
+            rate = tokens / (at - since)
+            slowest = min(rate, known.prefill) if known.prefill else rate
+            self.learned = replace(known, prefill=slowest, prefill_depth=max(deep, known.prefill_depth))
+        if not any(slot.processing and phase_of(slot) is Phase.PREFILL for slot in slots):
             self._prefill_since = None
         elif tokens:
             self._prefill_since = at

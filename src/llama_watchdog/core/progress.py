@@ -60,7 +60,6 @@ class Progress:
         self.moved_at = 0.0
         self.turned_at = 0.0
         self.delivered = False  # this incarnation has delivered tokens
-        self._last: tuple[Slot, ...] | None = None
 
     def restart(self, at: float, *, forget: bool) -> None:
         """Start the clocks anew; with `forget` it is another incarnation, and nothing is known of it."""
@@ -71,7 +70,6 @@ class Progress:
         if forget:
             self.tracks.clear()
             self.delivered = False
-            self._last = None
 
     def shift(self, seconds: float) -> None:
         """Nothing was seen for `seconds`: they count neither as progress nor as a standstill."""
@@ -82,11 +80,7 @@ class Progress:
 
     def see(self, slots: tuple[Slot, ...], at: float) -> bool:
         """Take in an answer of /slots; returns whether any slot moved."""
-        if slots == self._last:
-            anything = False
-        else:
-            anything = self._compare(slots, at)
-            self._last = slots
+        anything = self._compare(slots, at)
         if not any(slot.processing for slot in slots):
             self.moved_at = self.turned_at = at
         elif anything:

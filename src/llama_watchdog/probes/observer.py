@@ -29,6 +29,7 @@ class Observer:
         self.unit = unit
         self.watch = watch
         self.why = ""  # nothing is seen of the process
+        self.fingerprint: str | None = None  # of model, build and flags; None while they are not known
         self.identity: Identity | None = None
 
     async def look(self, clock: WatchClock, ask: Ask, *, attentive: bool) -> Observation:
@@ -69,6 +70,10 @@ class Observer:
         if http.props.outcome is Outcome.OK and http.props.build:
             self.watch = replace(self.watch, build=http.props.build)
         traits = process.traits
+        model = traits.model if traits is not None else http.props.model
+        if model is not None:
+            flags = (traits.batch_size, traits.compute_threads, traits.rpc) if traits is not None else ()
+            self.fingerprint = " ".join(map(str, (model, self.watch.build, *flags)))
         if traits is not None:
             self.watch = replace(
                 self.watch,

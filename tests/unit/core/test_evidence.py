@@ -29,7 +29,7 @@ def evidence_of(
     for n in range(polls):
         facts = {name: value(n) if callable(value) else value for name, value in process_facts.items()}
         observation = seen(5.0 * n, slot(), process=process(cpu(n), **facts), gpu=gpu)
-        log.see(observation, 5.0 if n else 0.0)
+        log.see(observation)
     return log.judge(observation, delivered=delivered)[0]
 
 
@@ -71,7 +71,7 @@ def starved(cpu: Callable[[int, int], float]) -> Evidence:
         runs = [used[k] > cpu(max(0, n - 1), k) for k in range(4)]
         threads = tuple(Thread(PID + k, "R" if runs[k] else "S", used[k]) for k in range(4))
         observation = seen(5.0 * n, slot(), process=replace(process(), threads=threads))
-        log.see(observation, 5.0 if n else 0.0)
+        log.see(observation)
     return log.judge(observation, delivered=True)[0]
 
 
@@ -143,7 +143,7 @@ def test_an_unreadable_process_may_be_computing(facts: Process | None) -> None:
     log = EvidenceLog(CPU_SERVER)
     for n in range(8):
         observation = seen(5.0 * n, slot(), process=facts)
-        log.see(observation, 5.0 if n else 0.0)
+        log.see(observation)
     assert log.judge(observation, delivered=True)[0] is Evidence.COMPUTING
 
 
@@ -157,7 +157,7 @@ def test_looks_too_close_together_are_taken_as_one() -> None:
     times = [0.0, 5.0, 10.0, 10.05]
     for n, at in enumerate(times):
         observation = seen(at, slot(), process=process((0.01 if n == 3 else 0.0, 0.0)))
-        log.see(observation, at - times[n - 1] if n else 0.0)
+        log.see(observation)
     assert log.judge(observation, delivered=True)[0] is Evidence.BLOCKED
 
 
@@ -183,5 +183,5 @@ def test_a_running_process_is_not_stopped_by_anybody() -> None:
 
 def test_an_observation_without_a_process_says_nothing() -> None:
     log = EvidenceLog(CPU_SERVER)
-    log.see(Observation(0.0), 0.0)
+    log.see(Observation(0.0))
     assert log.judge(Observation(0.0), delivered=True)[0] is Evidence.COMPUTING
