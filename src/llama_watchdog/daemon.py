@@ -34,9 +34,10 @@ class Daemon:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
+        self._ready = False
 
     async def run(self) -> int:
-        """Watch until SIGTERM or SIGINT; returns the exit code. An internal error is raised."""
+        """Watch until SIGTERM or SIGINT; returns the exit code: 1 where an error of our own ended a watch."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -44,12 +45,12 @@ class Daemon:
         try:
             for server in self.settings.servers.values():
                 self._start(server.name)
-            await self._attend()
+            return await self._attend()
         finally:
             self.notifier.stopping()
             for name in list(self._tasks):
                 await self._end(name)
-        return 0
+            self.notifier.close()
 
     def _start(self, name: str) -> None:
         server = self.settings.servers[name]
@@ -70,27 +71,29 @@ class Daemon:
         await asyncio.gather(task, return_exceptions=True)
         await watch.aclose()
 
-    async def _attend(self) -> None:
+    async def _attend(self) -> int:
         """Look after the watches: ping systemd for completed rounds, reload, notice one that has died."""
-        ready = False
-        pinged: dict[str, int] = {}
+        pinged: dict[ServerWatch, int] = {}
         while not self._stop.is_set():
             if self._reload.is_set():
                 self._reload.clear()
                 await self._reconfigure()
-            rounds = {name: watch.rounds for name, watch in self.watches.items()}
+            rounds = {watch: watch.rounds for watch in self.watches.values()}
             # All of them, since the last ping: one that hangs must not hide behind the others.
-            if all(count > pinged.get(name, 0) for name, count in rounds.items()):
-                if not ready:
-                    ready = True
+            if all(count > pinged.get(watch, 0) for watch, count in rounds.items()):
+                if not self._ready:
+                    self._ready = True
                     self.notifier.ready()
                 self.notifier.alive()
                 pinged = rounds
             self.notifier.status(" · ".join(watch.line for watch in self.watches.values()))
-            for task in self._tasks.values():
+            for name, task in self._tasks.items():
                 if task.done():
-                    task.result()  # raises what ended it
+                    error = None if task.cancelled() else task.exception()
+                    self.log.error(f"the watch of {name} has ended by an error of our own", exc_info=error)
+                    return 1
             await self._pause()
+        return 0
 
     async def _pause(self) -> None:
         waits = [asyncio.create_task(event.wait()) for event in (self._stop, self._reload)]
@@ -99,21 +102,23 @@ class Daemon:
             wait.cancel()
 
     async def _reconfigure(self) -> None:
-        self.notifier.reloading()
+        if self._ready:
+            self.notifier.reloading()
         try:
             settings = self.load()
             await self._apply(settings)
-        except (ConfigError, OSError) as error:
+        except ConfigError as error:
             for line in str(error).splitlines():
                 self.log.error(f"the old configuration stays in force: {line}")  # noqa: TRY400 - the reason is the line; a traceback tells an admin nothing
         else:
             self.log.info("reloaded the configuration")
-        self.notifier.ready()
+        if self._ready:
+            self.notifier.ready()
 
     async def _apply(self, settings: Settings) -> None:
         """Take over `settings`; a server that stays where it is keeps what is known of it."""
         for server in settings.servers.values():
-            server.key()  # whatever can't be read is found before anything is changed
+            await observer_of(server).aclose()  # whatever can't be read is found before anything is changed
         old, self.settings = self.settings, settings
         log.configure(settings.log_level, settings.log_format)
         for name in old.servers.keys() - settings.servers.keys():

@@ -23,7 +23,7 @@ from llama_watchdog.probes.gpu import GpuProbe
 from llama_watchdog.probes.llama_http import LlamaHttp
 from llama_watchdog.probes.observer import Observer
 from llama_watchdog.probes.process import ProcessProbe
-from llama_watchdog.settings import ServerSettings
+from llama_watchdog.settings import ConfigError, ServerSettings
 from llama_watchdog.state import StateFile
 
 Tell = Callable[[Event], None]
@@ -36,9 +36,19 @@ KEEP_EVERY = 60.0  # seconds between two writes of what was learned
 
 
 def observer_of(server: ServerSettings, *, patience: float = PATIENCE) -> Observer:
-    """The eyes on a server. Raises ConfigError or OSError where its key or certificates can't be read."""
+    """The eyes on a server. Raises ConfigError where its key, headers or certificates can't be used."""
     return Observer(
-        http=LlamaHttp(
+        http=_http(server, patience),
+        process=_process_probe(server),
+        gpu=GpuProbe(),
+        unit=server.unit,
+        watch=Watch(server=server.name, interval=server.probe.interval),
+    )
+
+
+def _http(server: ServerSettings, patience: float) -> LlamaHttp:
+    try:
+        return LlamaHttp(
             server.url,
             api_key=server.key(),
             ca_file=server.ca_file,
@@ -46,12 +56,12 @@ def observer_of(server: ServerSettings, *, patience: float = PATIENCE) -> Observ
             health_timeout=server.probe.health_timeout,
             slots_timeout=server.probe.slots_timeout,
             patience=min(patience, server.probe.slots_timeout),
-        ),
-        process=_process_probe(server),
-        gpu=GpuProbe(),
-        unit=server.unit,
-        watch=Watch(server=server.name, interval=server.probe.interval),
-    )
+        )
+    except OSError as error:
+        where = f"servers.{server.name}.ca_file: {server.ca_file}"
+        raise ConfigError(f"{where}: {error.strerror or 'no certificates can be read from it'}") from None
+    except ValueError as error:
+        raise ConfigError(f"servers.{server.name}: {error}") from None
 
 
 def _process_probe(server: ServerSettings) -> ProcessProbe:
@@ -103,10 +113,11 @@ class ServerWatch:
         self._kept_at = 0.0
         self.clock = WatchClock()
         self.rounds = 0
-        self.engine = Engine(
-            server.policy(), observer.watch, dry_run=hands.dry_run, metrics=server.probe.metrics
-        )
+        self.engine = Engine(server.policy(), observer.watch, dry_run=hands.dry_run)
+        self._choose_probes(server)
         self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()  # held by a round, and by whoever changes what a round works with
+        self._eyes = _eyes(server)  # as they were made: a key file may have changed since
 
     @property
     def verdict(self) -> Verdict | None:
@@ -116,7 +127,8 @@ class ServerWatch:
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
-            next_look = await self.round()
+            async with self._turn:
+                next_look = await self.round()
             self.rounds += 1
             await self._sleep_until(next_look)
 
@@ -158,18 +170,31 @@ class ServerWatch:
             self._state.keep(self._fingerprint, self.engine.judge.learned)
 
     async def reconfigure(self, server: ServerSettings, hands: Hands) -> None:
-        """Take over new settings; what is known of the server stays. Raises as `observer_of`."""
-        if _eyes(server) != _eyes(self.server):
+        """Take over new settings between two rounds; what is known of the server stays.
+
+        Raises as `observer_of`.
+        """
+        async with self._turn:
+            await self._reconfigure(server, hands)
+        self._wake.set()
+
+    async def _reconfigure(self, server: ServerSettings, hands: Hands) -> None:
+        eyes = _eyes(server)
+        if eyes != self._eyes:
             observer = observer_of(server)
             if _whose(server) == _whose(self.server):  # the incarnation that is known stays known
                 observer.process = self.observer.process
             observer.watch = replace(self.observer.watch, interval=server.probe.interval)
             await self.observer.aclose()
-            self.observer = observer
+            self.observer, self._eyes = observer, eyes
         self.server = server
         self.hands = hands
-        self.engine.reconfigure(server.policy(), dry_run=hands.dry_run, metrics=server.probe.metrics)
-        self._wake.set()
+        self.engine.reconfigure(server.policy(), dry_run=hands.dry_run)
+        self._choose_probes(server)
+
+    def _choose_probes(self, server: ServerSettings) -> None:
+        self.engine.asking.metrics = server.probe.metrics
+        self.engine.asking.canary = server.probe.canary
 
     async def _sleep_until(self, at: float) -> None:
         try:

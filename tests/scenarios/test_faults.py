@@ -131,3 +131,15 @@ def test_without_rights_the_restart_does_it_all() -> None:
 def test_the_budget_holds_at_any_interval(interval: float) -> None:
     play = Play(SERVER, decoding(Fault.BLOCK), watcher=Watcher(interval=interval)).run(200.0)
     assert 30.0 <= play.first_action() - 60.0 <= 30.0 + 2 * interval
+
+
+def test_a_canary_finds_a_server_that_accepts_everything_and_runs_nothing() -> None:
+    """Without /metrics, and with slots that look idle, only a request of our own can tell."""
+    play = Play(SERVER, idle(Fault.DEAF), canary=True).run(300.0)
+    assert play.done.count("restart") == 1
+    assert any(event.get("reason") == "canary" for event in play.events)
+    assert play.verdicts[-1][1] is State.IDLE
+
+
+def test_a_canary_leaves_a_healthy_server_alone() -> None:
+    assert Play(SERVER, [Request(20.0, SHORT)], canary=True).run(1000.0).done == []

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llama_watchdog.core.action import Action, Done, Result
 from llama_watchdog.core.engine import Engine, Step
 from llama_watchdog.core.escalation import Order
 from llama_watchdog.core.events import Event
+from llama_watchdog.core.observation import Canary, Outcome
 from llama_watchdog.core.policy import Policy
 from llama_watchdog.core.verdict import State
-from llama_watchdog.simulator.config import ServerConfig
+from llama_watchdog.simulator.config import ServerConfig, Task
 from llama_watchdog.simulator.formats import TODAY, Format
 from llama_watchdog.simulator.happenings import Happening, Leave, Restart, Sigkill, Sigterm
 from llama_watchdog.simulator.model import ServerModel
@@ -29,6 +30,7 @@ class Play:
     form: Format = TODAY
     dry_run: bool = False
     impossible: frozenset[Action] = frozenset()
+    canary: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -36,6 +38,8 @@ class Play:
             ServerModel(self.config, seed=self.seed), self.happenings, watcher=self.watcher, form=self.form
         )
         self.engine = Engine(self.policy, self.watch.facts, dry_run=self.dry_run)
+        self.engine.asking.canary = self.canary
+        self._canary: tuple[float, int] | None = None  # since when one is in flight, and its task
         self.actions: list[tuple[float, str]] = []
         self.events: list[Event] = []
         self.verdicts: list[tuple[float, State]] = []
@@ -44,12 +48,25 @@ class Play:
         """Play on until `until` seconds; polls come sooner where the engine asks for it."""
         while self.watch.due < until:
             ask = self.engine.ask(self.watch.due)
-            observation = self.watch.poll(ask)
+            observation = replace(self.watch.poll(ask), canary=self._see_canary(asked=ask.canary))
             step = self.engine.step(observation)
             self.events += step.events
             self.verdicts.append((observation.at, step.verdict.state))
             self.watch.due = max(self.watch.world.now, self._next(step))
         return self
+
+    def _see_canary(self, *, asked: bool) -> Canary | None:
+        model, now = self.watch.world.model, self.watch.world.now
+        if self._canary is None and asked and model.listening and not model.loading:
+            self._canary = now, model.submit(now, Task(prompt=1, predict=1))
+            return Canary(Outcome.PENDING, 0.0)
+        if self._canary is None:
+            return None
+        since, task = self._canary
+        if not model.listening or model.task(task).over:
+            self._canary = None
+            return Canary(Outcome.OK if model.listening else Outcome.ERROR, now - since)
+        return Canary(Outcome.PENDING, now - since)
 
     def _next(self, step: Step) -> float:
         if step.order is None:

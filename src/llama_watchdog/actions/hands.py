@@ -43,17 +43,22 @@ class Hands:
         if target is None:
             return Result(Done.UNSUPPORTED, "its process is not known")
         result = await signals.signal_tree(target, sig)
-        if not self.unit or (result.outcome is Done.DONE and sig is not signal.SIGKILL):
+        denied = result.outcome is Done.UNSUPPORTED
+        if not self.unit or (sig is not signal.SIGKILL and not denied):
             return result
         # Without the right to signal systemd can do it; and what has left the tree is still in the unit,
         # which would not end before TimeoutStopSec=.
         by_unit = await restart_systemd.signal_unit(self.unit, sig, identity=target)
-        return by_unit if result.outcome is Done.UNSUPPORTED else result
+        better = (
+            result.outcome is Done.FAILED and by_unit.outcome is Done.DONE
+        )  # some of the tree were denied
+        return by_unit if denied or better else result
 
     async def _restart(self, ended: Identity | None) -> Result:
         if self.restart is None:
             return Result(
-                Done.UNSUPPORTED, "left to whoever started it: neither unit nor restart.command is set"
+                Done.UNSUPPORTED,
+                "left to whoever started it: set unit or restart.command, and no restart.via",
             )
         return await self.restart(ended)
 

@@ -15,7 +15,7 @@ from llama_watchdog import __version__
 from llama_watchdog.cli import check, demo, record, replay, run
 from llama_watchdog.settings import ConfigError
 
-USAGE = 2
+FAILED, USAGE = 1, 2
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,14 +38,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.add(commands)
     options = parser.parse_args(argv)
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()  # whatever can't be written is said here, and not at exit
     except ConfigError as error:
         for line in str(error).splitlines():
             print(f"llama-watchdog: {line}", file=sys.stderr)  # noqa: T201 - a command's output
         return USAGE
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader has gone, as `| head` does; nothing more can be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone, as `| head` does
+        _write_no_more()
         return 0
+    except OSError as error:  # such as a full disk behind standard output
+        _write_no_more()
+        print(f"llama-watchdog: {error.strerror or error}", file=sys.stderr)  # noqa: T201 - a command's output
+        return FAILED
+    return code
+
+
+def _write_no_more() -> None:
+    """What can't be written now can't be at exit either, where Python would try again, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

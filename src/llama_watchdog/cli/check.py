@@ -9,7 +9,6 @@ import argparse
 import asyncio
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from llama_watchdog.cli import common
@@ -79,13 +78,13 @@ class Look:
 
 def run(options: argparse.Namespace) -> int:
     """Look at every server side by side."""
-    settings = common.settings_of(options)
+    settings = common.settings_to_look(options)
     looks = asyncio.run(_look(settings, options.watch))
     for look in looks:
         if options.json:
             common.emit(_as_json(look))
         else:
-            common.console().print(_table(look))
+            common.console().print(_lines(look))
     return _exit_code([look.state for look in looks])
 
 
@@ -137,13 +136,15 @@ def _process(process: Process | None, why: str) -> str:
     return f"pid {process.pid}, state {process.state}, {len(process.threads or ())} threads"
 
 
-def _table(look: Look) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column()
-    head = Text(look.state.value, style=common.COLOURS.get(look.state.value, ""))
-    head.append(f"  {look.text}", style="default not bold")
-    table.add_row(Text(look.watch.server.name, style="bold not dim"), head)
-    for name, value in _probes(look.seen, look) if look.seen is not None else []:
-        table.add_row(name, value)
-    return table
+def _lines(look: Look) -> Text:
+    """The verdict, and below it each probe. No table: one would wrap the verdict at 80 columns in a pipe."""
+    rows = _probes(look.seen, look) if look.seen is not None else []
+    name = look.watch.server.name
+    width = max(len(word) for word in (name, *(word for word, _ in rows)))
+    lines = Text(f"{name:<{width}}  ", style="bold")
+    lines.append(look.state.value, style=common.COLOURS.get(look.state.value, ""))
+    lines.append(f"  {look.text}", style="not bold")
+    for word, value in rows:
+        lines.append(f"\n{word:<{width}}  ", style="not bold dim")
+        lines.append(value, style="not bold")
+    return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from llama_watchdog.core.policy import parse_duration
-from llama_watchdog.settings import ConfigError, ServerSettings, Settings, load
+from llama_watchdog.settings import ConfigError, ServerSettings, Settings, load, targets
+from llama_watchdog.settings.files import PREFIX
 
 # How a verdict or an outcome looks on a terminal.
 COLOURS = {
@@ -46,8 +48,36 @@ def add_target(parser: argparse.ArgumentParser, *, unit: bool = False) -> None:
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """The configuration that the flags ask for. Raises ConfigError."""
-    flags = {name: getattr(options, name, None) for name in ("url", "unit", "dry_run")}
-    return load(options.config, overrides={name: value for name, value in flags.items() if value})
+    return load(
+        options.config,
+        overrides={name: getattr(options, name, None) for name in ("url", "unit", "dry_run")},
+    )
+
+
+def settings_to_look(options: argparse.Namespace) -> Settings:
+    """As `settings_of`, for what only looks: --url picks the server that is configured with it.
+
+    Where none is, it is a server of its own, of which only the `[defaults]` hold: no other server's key goes
+    to it. Raises ConfigError.
+    """
+    if options.url is None or list(load(options.config).servers) == ["default"]:
+        return settings_of(options)
+    try:
+        url = targets.url(options.url)
+    except ValueError as error:
+        raise ConfigError(f"--url: {error}") from None
+    known, where = load(options.config).servers, targets.listens_at(url)
+    name = next((name for name, server in known.items() if targets.listens_at(server.url) == where), None)
+    if name is not None:
+        settings = load(options.config, overrides={"unit": options.unit})
+    else:
+        name = "default"
+        while name in {taken.lower() for taken in known}:
+            name += "-"
+        given = {f"{PREFIX}SERVERS__{name}__URL": url, f"{PREFIX}SERVERS__{name}__UNIT": options.unit}
+        environ = {**os.environ, **{variable: value for variable, value in given.items() if value}}
+        settings = load(options.config, environ=environ)
+    return settings.model_copy(update={"servers": {name: settings.servers[name]}})
 
 
 def only_server(settings: Settings) -> ServerSettings:
@@ -85,6 +115,12 @@ def event_line(event: Mapping[str, Any]) -> Text:
     return line
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to `main`, which knows what a reader that has gone means; rich would exit with 1."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output for people; plain where it is no terminal, or where NO_COLOR is set."""
-    return Console(highlight=False, soft_wrap=True)
+    return _Output(highlight=False, soft_wrap=True)

@@ -6,11 +6,15 @@ Every rung is taken as done, and the server heals only as traced.
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
+import os
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.table import Table
 
@@ -23,6 +27,8 @@ from llama_watchdog.core.policy import Policy
 from llama_watchdog.core.trace import LONGEST_LINE, Header, TraceError, read
 from llama_watchdog.core.verdict import Verdict
 from llama_watchdog.settings import ConfigError, load
+
+LARGEST = 4 << 30  # characters of one trace: four times what `record` writes, and an end to any gzip bomb
 
 
 def add(commands: Any) -> None:
@@ -91,6 +97,8 @@ def replay(name: str, lines: Iterator[str], policies: dict[str, Policy] | None) 
                     "evidence": step.verdict.evidence.value if step.verdict.evidence else None,
                 }
             yield from engine.done(step.order, would_have(step.order.action, step.order.target), fact.at)
+    if engine is None:
+        raise TraceError("is empty, where a trace is expected")
     yield summary.end()
 
 
@@ -98,10 +106,18 @@ def _take_over(engine: Engine | None, header: Header, policies: dict[str, Policy
     """A header: the watch begins, or more is known of the server, or it has another incarnation."""
     watch = header.watch
     if engine is None or engine.watch.server != watch.server:
-        engine = Engine((policies or {}).get(watch.server, header.policy), watch, dry_run=True)
+        policy = header.policy if policies is None else _configured(watch.server, policies)
+        engine = Engine(policy, watch, dry_run=True)
         engine.adopt(watch, header.learned)
     engine.adopt(watch)
     return engine
+
+
+def _configured(server: str, policies: dict[str, Policy]) -> Policy:
+    """The policy of that server, or of the only one that is configured, whatever it is called."""
+    if server in policies or len(policies) == 1:
+        return policies.get(server) or next(iter(policies.values()))
+    raise ConfigError(f"--config: has no server '{server}', of which the trace is, but {', '.join(policies)}")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -130,20 +146,45 @@ def run(options: argparse.Namespace) -> int:
 def _lines(name: str) -> Iterator[str]:
     """The lines of a trace. Raises ConfigError where the file can't be read as text."""
     try:
-        if name == "-":
-            yield from _bounded(sys.stdin)
-            return
-        with Path(name).open(encoding="utf-8") as file:
-            yield from _bounded(file)
+        with _open(name) as file:
+            yield from _bounded(name, file)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise ConfigError(f"{name}: damaged: no whole gzip file") from None
     except OSError as error:
         raise ConfigError(f"{name}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{name}: not UTF-8 text, so no trace") from None
 
 
-def _bounded(file: Any) -> Iterator[str]:
+def _open(name: str) -> TextIO:
+    if name == "-":
+        return os.fdopen(0, encoding="utf-8", closefd=False)
+    if name.endswith(".gz"):
+        return gzip.open(name, "rt", encoding="utf-8")
+    return Path(name).open(encoding="utf-8")
+
+
+def _bounded(name: str, file: TextIO) -> Iterator[str]:
+    """Lines, none much longer than `read` takes; without a last one that was cut off in the writing."""
+    size, first = 0, True
     while line := file.readline(LONGEST_LINE + 1):
+        size += len(line)
+        if size > LARGEST:
+            raise ConfigError(f"{name}: larger than {LARGEST >> 20} MB")
+        if not line.endswith("\n") and not first and _is_cut(line):
+            print(f"{name}: its last line is cut off, and left out", file=sys.stderr)  # noqa: T201 - a command's output
+            return
         yield line
+        first = False
+
+
+def _is_cut(line: str) -> bool:
+    """Whether it is the beginning of a line, as a killed `record` or a full disk leaves it."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return len(line) <= LONGEST_LINE
+    return False
 
 
 def _table(summaries: list[Event]) -> Table:

@@ -7,6 +7,7 @@ endpoint | asked
 /props   | at the start, after each load, and every poll where the server can sleep or sleeps
 /metrics | while idle with clients connected, and where /slots can't be had: each scrape resets the
          | throughput gauges that the user's own monitoring reads
+    canary   | where it is switched on: once the server has been idle for a minute, then once a minute
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from llama_watchdog.core.observation import Observation, Outcome, Watch
 from llama_watchdog.core.verdict import Reason, State, Verdict
 
 HEALTH_EVERY = 60.0
+CANARY_AFTER = 60.0
 IDLE_POLLS_BEFORE_SLEEP = 3  # GET /slots wakes a sleeping server and resets its idle timer
 _WORTH_METRICS = frozenset({Outcome.UNSUPPORTED, Outcome.UNAUTHORIZED, Outcome.MALFORMED, Outcome.ERROR})
 
@@ -29,14 +31,16 @@ class Ask:
     slots: bool = True
     props: bool = False
     metrics: bool = False
+    canary: bool = False
 
 
 class Asking:
     """Remembers just enough of one server to decide what the next poll asks."""
 
-    def __init__(self, watch: Watch, metrics: str = "auto") -> None:
+    def __init__(self, watch: Watch, metrics: str = "auto", *, canary: bool = False) -> None:
         self.watch = watch
         self.metrics = metrics  # auto, on, off
+        self.canary = canary
         self.quiet_until = 0.0
         self._health_at: float | None = None
         self._last: Observation | None = None
@@ -44,7 +48,9 @@ class Asking:
         self._idle_polls = 0
         self._cpu: float | None = None
         self._props_known = False
+        self._has_slept = False  # then it can sleep, although its command line could not be seen to say so
         self._metrics_off = False
+        self._at_work = 0.0  # when it was last at work, as with our own canary
 
     def see(self, observation: Observation, verdict: Verdict) -> None:
         """Take in what the last poll saw."""
@@ -52,11 +58,16 @@ class Asking:
             self._health_at = observation.at
         if observation.props is not None and observation.props.outcome is not Outcome.SKIPPED:
             self._props_known = observation.props.outcome is not Outcome.LOADING
+        self._has_slept = self._has_slept or verdict.state is State.SLEEPING
         if verdict.state in (State.LOADING, State.DOWN):
             self._props_known = False
         self._follow_idleness(observation, verdict)
         if observation.metrics is not None and observation.metrics.outcome is Outcome.UNSUPPORTED:
             self._metrics_off = True
+        if verdict.state is not State.IDLE or (
+            observation.canary and observation.canary.outcome is Outcome.OK
+        ):
+            self._at_work = observation.at
         self._last = observation
         self._verdict = verdict
 
@@ -77,7 +88,7 @@ class Asking:
         if last is None or verdict is None:
             return Ask(health=True, slots=not self.watch.can_sleep, props=True, metrics=self.metrics == "on")
         asleep = verdict.state is State.SLEEPING
-        may_sleep = self.watch.can_sleep or asleep
+        may_sleep = self.watch.can_sleep or self._has_slept
         slots = at >= self.quiet_until and not asleep
         if may_sleep and self._idle_polls >= IDLE_POLLS_BEFORE_SLEEP:
             slots = False
@@ -88,6 +99,7 @@ class Asking:
             slots=slots,
             props=may_sleep or not self._props_known,
             metrics=self._wants_metrics(last, verdict),
+            canary=self.canary and not may_sleep and at - self._at_work >= CANARY_AFTER,
         )
 
     def _wants_metrics(self, last: Observation, verdict: Verdict) -> bool:

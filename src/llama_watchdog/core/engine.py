@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from llama_watchdog.core.action import Action, Identity, Result
+from llama_watchdog.core.action import Action, Done, Identity, Result
 from llama_watchdog.core.asking import Ask, Asking
 from llama_watchdog.core.escalation import Order, Sight, Stage, Standing, look, outcome
 from llama_watchdog.core.events import Event, action_event, verdict_event
@@ -36,12 +36,12 @@ class Step:
 class Engine:
     """Judges one server, climbs its ladder, says what to ask next."""
 
-    def __init__(self, policy: Policy, watch: Watch, *, dry_run: bool = False, metrics: str = "auto") -> None:
+    def __init__(self, policy: Policy, watch: Watch, *, dry_run: bool = False) -> None:
         self.policy = policy
         self.watch = watch
         self.dry_run = dry_run
         self.judge = Judge(policy.stall, watch)
-        self.asking = Asking(watch, metrics)
+        self.asking = Asking(watch)
         self.standing = Standing()
         self.verdict: Verdict | None = None
         self._told: tuple[object, ...] | None = None
@@ -53,9 +53,8 @@ class Engine:
         self.judge.adopt(watch, learned)
         self.asking.watch = watch
 
-    def reconfigure(self, policy: Policy, *, dry_run: bool, metrics: str = "auto") -> None:
+    def reconfigure(self, policy: Policy, *, dry_run: bool) -> None:
         """A new configuration; nothing that is known of the server is lost."""
-        self.asking.metrics = metrics
         self.policy = policy
         self.dry_run = dry_run
         self.judge.reconfigure(policy.stall)
@@ -99,7 +98,7 @@ class Engine:
         """Take in how an order went."""
         move = outcome(self.standing, order.action, result, at)
         self.standing = move.standing
-        if order.action is Action.CANCEL:
+        if order.action is Action.CANCEL and result.outcome is Done.DONE:
             self.asking.quiet_until = at + QUIET_AFTER_CANCEL
         if move.report is None:
             return ()
@@ -121,7 +120,7 @@ class Engine:
         """At the interval, or sooner where a deadline falls before."""
         soonest = at + SOONEST
         times = [at + self.watch.interval]
-        if self.standing.until is not None:
+        if self.standing.until is not None and self.standing.until >= at:
             times.append(self.standing.until)
         if verdict.due and not verdict.fault:
             times.append(at + verdict.due)

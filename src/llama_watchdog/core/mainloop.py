@@ -135,19 +135,24 @@ class MainLoop:
 
     def _idle(self, o: Observation) -> Verdict:
         metrics = o.metrics
+        if o.canary is not None and o.canary.outcome in HANGS:
+            return self._put_off(o, Reason.CANARY, o.at - o.canary.seconds)
         if metrics is None or metrics.outcome is not Outcome.OK or not metrics.deferred:
             if metrics is None or metrics.outcome is not Outcome.SKIPPED:
                 self.calm()
                 self.evidence.calm(o)
             return IDLE
+        return self._put_off(o, Reason.DEFERRED, self._since.setdefault(Reason.DEFERRED, o.at))
+
+    def _put_off(self, o: Observation, reason: Reason, since: float) -> Verdict:
+        """Every slot is idle, and yet a request waits."""
         self._streak += 1
         self.evidence.see(o)
         evidence, _ = self.evidence.judge(o, delivered=self.progress.delivered)
         unreadable = o.process is None or o.process.outcome is not Outcome.OK
         still = unreadable or evidence in (Evidence.BLOCKED, Evidence.UNKNOWN)
         seconds = self.policy.deferred if still else self.policy.computing
-        budget = Budget(evidence, seconds, self._since.setdefault(Reason.DEFERRED, o.at))
-        return self._against(budget, o, Reason.DEFERRED, (), State.IDLE, o.at - budget.began)
+        return self._against(Budget(evidence, seconds, since), o, reason, (), State.IDLE, o.at - since)
 
     # Nothing moves
 
@@ -225,8 +230,8 @@ class MainLoop:
 
     def _keep(self) -> Verdict:
         """The last verdict, which what was not seen can't turn into a fault."""
-        if self._last.state not in (State.IDLE, State.BUSY, State.SUSPECT, State.WEDGED):
-            return Verdict(State.IDLE)
+        if self._last.state in (State.SLEEPING, State.PAUSED, State.DOWN, State.BLIND):
+            return IDLE
         return replace(self._last, fault=False)
 
     def _deaf(self, o: Observation) -> Verdict | None:

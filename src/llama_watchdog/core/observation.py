@@ -89,6 +89,14 @@ class Metrics:
     decode_total: int | None = None  # n_decode_total: calls of llama_decode so far
 
 
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A request of our own for one token, where that is asked for. `seconds` since it was sent."""
+
+    outcome: Outcome
+    seconds: float = 0.0
+
+
 class Thread(NamedTuple):
     """One thread of the server: its id, its state letter as in /proc, its CPU seconds so far."""
 
@@ -157,6 +165,7 @@ class Observation:
     process: Process | None = None
     gpu: Gpu | None = None
     unit: Unit | None = None
+    canary: Canary | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from llama_watchdog.core.observation import (
+    Canary,
     Gpu,
     Health,
     Metrics,
@@ -189,6 +190,10 @@ def _health(part: Mapping[str, Any]) -> Health:
     return Health(_outcome(part), _number(part, "seconds", 0.0) or 0.0)
 
 
+def _canary(part: Mapping[str, Any]) -> Canary:
+    return Canary(_outcome(part), _number(part, "seconds", 0.0) or 0.0)
+
+
 def _slots(part: Mapping[str, Any]) -> Slots:
     outcome, seconds = _outcome(part), _number(part, "seconds", 0.0) or 0.0
     body = part.get("body")
@@ -252,6 +257,7 @@ _PARTS: dict[str, Any] = {
     "process": _process,
     "gpu": _gpu,
     "unit": _unit,
+    "canary": _canary,
 }
 # Of /props a trace keeps only what it is judged by; /metrics keeps llama-server's own names.
 _WRITTEN_AS = {

@@ -5,6 +5,7 @@ Without systemd (no NOTIFY_SOCKET) every call does nothing.
 
 from __future__ import annotations
 
+import os
 import time
 
 import sdnotify  # type: ignore[import-untyped]  # it carries no types
@@ -14,27 +15,37 @@ class Notifier:
     """Speaks to the service manager that started us."""
 
     def __init__(self) -> None:
-        self._socket = sdnotify.SystemdNotifier()
+        self._systemd = sdnotify.SystemdNotifier() if os.environ.get("NOTIFY_SOCKET") else None
         self._status = ""
 
     def ready(self) -> None:
         """The first round is done, or a reload is."""
-        self._socket.notify("READY=1")
+        self._tell("READY=1")
 
     def status(self, line: str) -> None:
         """One readable line for `systemctl status`; sent only when it changes."""
         if line != self._status:
             self._status = line
-            self._socket.notify(f"STATUS={line}")
+            self._tell(f"STATUS={line}")
 
     def alive(self) -> None:
         """A round has been completed: nothing less keeps systemd's own watchdog quiet."""
-        self._socket.notify("WATCHDOG=1")
+        self._tell("WATCHDOG=1")
 
     def reloading(self) -> None:
         """A reload begins. MONOTONIC_USEC lets systemd tell this one from an earlier one."""
-        self._socket.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
         """We end, on purpose."""
-        self._socket.notify("STOPPING=1")
+        self._tell("STOPPING=1")
+
+    def close(self) -> None:
+        """Nothing more will be said."""
+        if self._systemd is not None and self._systemd.socket is not None:
+            self._systemd.socket.close()
+
+    def _tell(self, words: str) -> None:
+        if self._systemd is not None:
+            # sdnotify writes Latin-1, and drops what that can't hold; systemd drops what is not UTF-8.
+            self._systemd.notify(words.encode().decode("latin-1"))

@@ -20,10 +20,13 @@ import httpx
 
 from llama_watchdog.core import wire
 from llama_watchdog.core.asking import Ask
-from llama_watchdog.core.observation import Health, Metrics, Outcome, Props, Slots
+from llama_watchdog.core.observation import Canary, Health, Metrics, Outcome, Props, Slots
+from llama_watchdog.probes import http_target
 from llama_watchdog.probes.inflight import OneInFlight
 
 MAX_BODY = 16 << 20  # bytes: /slots carries every prompt where LLAMA_SERVER_SLOTS_DEBUG is set
+CANARY_TIMEOUT = 300.0  # seconds: one token, on the slowest of machines, behind its own load
+_CANARY = b'{"prompt": ".", "n_predict": 1, "cache_prompt": false}'
 _MAX_WORDS = 64 << 10  # bytes of /health, and of any refusal
 # A unix socket connects at once, or its queue is full, as a stopped server's is in the end; then anyio, under
 # httpx, retries without a pause. So let it try for 20 ms every half second.
@@ -40,6 +43,7 @@ class HttpFacts:
     slots: Slots
     props: Props
     metrics: Metrics
+    canary: Canary
 
 
 class LlamaHttp:
@@ -64,8 +68,8 @@ class LlamaHttp:
         slots_timeout: float = 10.0,
         patience: float = 1.0,
     ) -> None:
-        self._base, socket_path = _target(url)
-        self._headers = _headers(headers, api_key)
+        self._base, socket_path = http_target.target(url)
+        self._headers = http_target.request_headers(headers, api_key)
         self._transport = httpx.AsyncHTTPTransport(
             # Without https no certificate is ever checked: an empty context saves loading the system's.
             verify=ssl.create_default_context(cafile=ca_file)
@@ -83,6 +87,7 @@ class LlamaHttp:
         self._slots = OneInFlight(self._ask_slots, Slots)
         self._props = OneInFlight(self._ask_props, lambda outcome, _: Props(outcome))
         self._metrics = OneInFlight(self._ask_metrics, lambda outcome, _: Metrics(outcome))
+        self._canary = OneInFlight(self._ask_canary, Canary)
 
     async def look(self, ask: Ask) -> HttpFacts:
         """Start what `ask` names, wait at most `patience` seconds for everything in flight, and report it.
@@ -94,10 +99,15 @@ class LlamaHttp:
         self._slots.start(ask.slots)
         self._props.start(ask.props)
         self._metrics.start(ask.metrics)
+        self._canary.start(ask.canary)
         if tasks := self._in_flight():
             await asyncio.wait(tasks, timeout=self._patience)
         return HttpFacts(
-            self._health.report(), self._slots.report(), self._props.report(), self._metrics.report()
+            self._health.report(),
+            self._slots.report(),
+            self._props.report(),
+            self._metrics.report(),
+            self._canary.report(),
         )
 
     async def aclose(self) -> None:
@@ -109,7 +119,8 @@ class LlamaHttp:
         await self._transport.aclose()
 
     def _in_flight(self) -> list[asyncio.Task[object]]:
-        tasks = (self._health.task, self._slots.task, self._props.task, self._metrics.task)
+        asked = (self._health, self._slots, self._props, self._metrics, self._canary)
+        tasks = (question.task for question in asked)
         return [task for task in tasks if task is not None]
 
     async def _ask_health(self) -> Health:
@@ -144,13 +155,24 @@ class LlamaHttp:
         except ValueError:
             return Metrics(Outcome.MALFORMED)
 
-    async def _get(self, path: str, seconds: float, limit: int, meaning: _Meaning) -> _Reply:
+    async def _ask_canary(self) -> Canary:
+        reply = await self._get("/completion", CANARY_TIMEOUT, _MAX_WORDS, wire.answer_outcome, _CANARY)
+        return Canary(reply.outcome, reply.seconds)
+
+    async def _get(
+        self,
+        path: str,
+        seconds: float,
+        limit: int,
+        meaning: Callable[[int, object], Outcome],
+        content: bytes | None = None,
+    ) -> _Reply:
         """One exchange, whatever comes of it, within `seconds` and `limit` bytes."""
         started = monotonic()
         body = b""
         try:
             async with asyncio.timeout(seconds):
-                status, body = await self._exchange(path, limit)
+                status, body = await self._exchange(path, limit, content)
         except TimeoutError:
             outcome = Outcome.TIMEOUT
         except httpx.ConnectError as error:
@@ -167,8 +189,8 @@ class LlamaHttp:
             outcome = meaning(status, words)
         return _Reply(outcome, monotonic() - started, body)
 
-    async def _exchange(self, path: str, limit: int) -> tuple[int, bytes]:
-        response = await self._send(path)
+    async def _exchange(self, path: str, limit: int, content: bytes | None) -> tuple[int, bytes]:
+        response = await self._send(path, content)
         try:
             if response.status_code != 200:
                 limit = _MAX_WORDS
@@ -181,12 +203,17 @@ class LlamaHttp:
         finally:
             await response.aclose()
 
-    async def _send(self, path: str) -> httpx.Response:
+    async def _send(self, path: str, content: bytes | None) -> httpx.Response:
+        method = "GET" if content is None else "POST"
         while True:
             try:
                 return await self._transport.handle_async_request(
                     httpx.Request(
-                        "GET", self._base + path, headers=self._headers, extensions=self._extensions
+                        method,
+                        self._base + path,
+                        headers=self._headers,
+                        content=content,
+                        extensions=self._extensions,
                     )
                 )
             except httpx.ConnectTimeout:
@@ -203,34 +230,6 @@ class _Reply(NamedTuple):
     outcome: Outcome
     seconds: float
     body: bytes
-
-
-def _target(url: str) -> tuple[str, str | None]:
-    """Where to send requests: the url less its last slash, and the path of a unix socket, if it is one."""
-    if url.startswith("unix:///"):
-        return "http://localhost", url.removeprefix("unix://")
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        raise ValueError("url cannot be read") from None
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise ValueError("url has to be http://HOST:PORT, https://HOST:PORT or unix:///PATH")
-    if parsed.userinfo or parsed.query or parsed.fragment:
-        raise ValueError("url has a user, a query or a fragment: use api_key or headers")
-    return str(parsed).rstrip("/"), None
-
-
-def _headers(given: Mapping[str, str], api_key: str | None) -> dict[str, str]:
-    """The headers of each request. A key or value that HTTP could not carry would end up in an exception."""
-    headers = {name.lower(): value for name, value in given.items()}
-    if api_key is not None:
-        headers["authorization"] = f"Bearer {api_key}"
-    for name, value in headers.items():
-        if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
-            raise ValueError("headers has a name that HTTP does not allow")
-        if not (value.isascii() and value.isprintable() and value == value.strip()):
-            raise ValueError(f"the header {name} has characters that HTTP cannot carry")
-    return {"user-agent": "llama-watchdog"} | headers | {"connection": "close", "accept-encoding": "identity"}
 
 
 def _refused(error: BaseException) -> bool:

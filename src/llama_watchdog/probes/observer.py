@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from llama_watchdog import systemctl
 from llama_watchdog.clock import WatchClock
-from llama_watchdog.core.action import Identity
 from llama_watchdog.core.asking import Ask
 from llama_watchdog.core.observation import Gpu, Observation, Outcome, Unit, Watch
 from llama_watchdog.probes.gpu import GpuProbe
@@ -30,13 +29,16 @@ class Observer:
         self.watch = watch
         self.why = ""  # nothing is seen of the process
         self.fingerprint: str | None = None  # of model, build and flags; None while they are not known
-        self.identity: Identity | None = None
+        self._met = False
 
     async def look(self, clock: WatchClock, ask: Ask, *, attentive: bool) -> Observation:
         """One poll. `attentive`: ask for the unit's state even where the server seems well."""
         moment = clock.moment()
         # The process first: a thread that is just answering us would look as if it had work to do.
         process, gpu = await self._look_at_machine()
+        if not self._met:
+            self._met = True
+            ask = await self._ask_first(ask)
         http = await self.http.look(ask)
         self._learn(http, process)
         observation = Observation(
@@ -49,10 +51,16 @@ class Observer:
             metrics=http.metrics,
             process=process.process,
             gpu=gpu,
+            canary=http.canary,
         )
         if self.unit and (attentive or not _well(observation)):
             observation = replace(observation, unit=await self._look_at_unit())
         return observation
+
+    async def _ask_first(self, ask: Ask) -> Ask:
+        """Without /slots where the server sleeps: nobody knew yet, and GET /slots would wake it."""
+        first = await self.http.look(Ask(health=False, slots=False, props=True))
+        return replace(ask, slots=False) if first.props.sleeping else ask
 
     async def _look_at_machine(self) -> tuple[ProcessFacts, Gpu | None]:
         process = await self.process.look()
@@ -65,8 +73,6 @@ class Observer:
 
     def _learn(self, http: HttpFacts, process: ProcessFacts) -> None:
         self.why = process.why
-        if process.identity is not None:
-            self.identity = process.identity
         if http.props.outcome is Outcome.OK and http.props.build:
             self.watch = replace(self.watch, build=http.props.build)
         traits = process.traits

@@ -83,7 +83,10 @@ class SimulatedServer:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         for _ in range(self._options.threads - 1):
             threading.Thread(target=self._help, daemon=True).start()
-        threading.Thread(target=self._http.run, kwargs={"sockets": [self._socket]}, daemon=True).start()
+        http = threading.Thread(target=self._http.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        http.start()
+        while http.is_alive() and not self._http.started:
+            self._sleep(0.001)
         log(f"srv  llama_server: server is listening on {self._url()}")
         last = monotonic()
         while True:

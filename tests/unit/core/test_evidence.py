@@ -79,10 +79,13 @@ def test_a_thread_that_spins_on_a_crowded_machine_gets_less_than_a_core() -> Non
     assert starved(lambda n, k: 3.0 * n if k == 0 else 0.0) is Evidence.SPINNING
 
 
-@pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
-def test_a_starved_server_computes_however_little_its_threads_get(share: float) -> None:
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.2, 0.6])
+@pytest.mark.parametrize("workers", [(0, 1, 2), (1, 2, 3)], ids=["main thread too", "workers only"])
+def test_a_starved_server_computes_however_little_its_threads_get(
+    share: float, workers: tuple[int, ...]
+) -> None:
     """As under a CPU quota: no thread comes near any threshold, but they are runnable at every look."""
-    assert starved(lambda n, k: share * 5.0 * n if k < 3 else 0.0) is Evidence.COMPUTING
+    assert starved(lambda n, k: share * 5.0 * n if k in workers else 0.0) is Evidence.COMPUTING
 
 
 def test_one_thread_that_tokenises_for_a_while_does_not_make_a_blocked_server_work() -> None:

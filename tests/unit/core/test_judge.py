@@ -145,6 +145,13 @@ def test_time_not_seen_does_not_count_as_a_standstill() -> None:
     assert not any(verdict.fault for _, verdict in verdicts)
 
 
+def test_a_look_that_sees_nothing_confirms_no_fault() -> None:
+    blank: Poll = lambda n: replace(frozen(n), slots=Slots(Outcome.ERROR))
+    verdicts = story((5, working), (12, frozen), (1, blank))
+    assert verdicts[-2][1].fault
+    assert not verdicts[-1][1].fault
+
+
 @pytest.mark.parametrize("facts", [{"state": "T"}, {"state": "t", "tracer": 7}, {"frozen": True}])
 def test_a_person_at_the_process_means_hands_off_and_clocks_anew(facts: dict[str, object]) -> None:
     stopped: Poll = lambda n: seen(STEP * n, hangs=STEP, process=process((20.0, 20.0), **facts))  # type: ignore[arg-type]  # any field

@@ -197,3 +197,21 @@ def test_a_ca_file_that_is_none_is_rejected(tmp_path: Path) -> None:
 
 def test_a_key_is_in_no_repr() -> None:
     assert "sesame" not in repr(LlamaHttp(URL, api_key="sesame"))
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(200, Outcome.OK), (501, Outcome.UNSUPPORTED)])
+@respx.mock
+def test_a_canary_asks_for_one_token(status: int, outcome: Outcome) -> None:
+    """Embedding servers refuse it, which says nothing of them."""
+    completion = respx.post(f"{URL}/completion").respond(status, json={"content": "x"})
+    facts = look(Ask(health=False, slots=False, canary=True))
+    assert facts.canary.outcome is outcome
+    assert json.loads(completion.calls.last.request.content)["n_predict"] == 1
+
+
+@respx.mock
+def test_a_canary_is_sent_only_where_it_is_asked_for() -> None:
+    completion = respx.post(f"{URL}/completion").respond(json={})
+    respx.route().respond(404)
+    assert look().canary.outcome is Outcome.SKIPPED
+    assert not completion.called

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from llama_watchdog.simulator.config import Compute, ServerConfig, Task
@@ -147,8 +145,10 @@ def test_frozen_until_cancel_lets_other_slots_move() -> None:
     assert (decoded(model, 60.0, slot=1) or 0) > (decoded(model, 61.0, slot=1) or 0) - 40 > 1000
 
 
-def test_frozen_until_cancel_waits_for_a_task_to_strike() -> None:
-    model = ServerModel(NEWER, fault=Fault.FROZEN_UNTIL_CANCEL)
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_frozen_until_cancel_waits_for_a_task_to_strike(from_the_start: bool) -> None:
+    model = ServerModel(NEWER, fault=Fault.FROZEN_UNTIL_CANCEL if from_the_start else Fault.NONE)
+    model.strike(1.0, Fault.FROZEN_UNTIL_CANCEL)
     first = model.submit(5.0, Task(predict=10))
     second = model.submit(6.0, Task(predict=10))
     model.advance(20.0)
@@ -225,6 +225,7 @@ def test_a_halted_process_answers_nothing_and_uses_nothing(
     model, _ = decoding(fault)
     process = model.process(20.0)
     assert (process.state, process.tracer > 0, process.frozen) == (state, traced, frozen)
+    assert {thread.state for thread in process.threads or ()} == {state}
     assert (model.health(20.0), model.slots(20.0), model.props(20.0)) == (None, None, None)
     assert model.listening
     assert sum(cores(model, 20.0, 90.0)) == 0
@@ -236,70 +237,3 @@ def test_no_listen_refuses_while_the_process_lives() -> None:
     model, _ = decoding(Fault.NO_LISTEN)
     assert not model.listening
     assert model.alive
-
-
-def test_sigterm_ends_a_loading_server_at_once() -> None:
-    model = ServerModel(ServerConfig(load_seconds=60.0), fault=Fault.LOAD_HANG)
-    model.terminate(10.0)
-    assert not model.alive
-
-
-def test_sigterm_ends_a_healthy_server_after_its_step() -> None:
-    idle = ServerModel()
-    idle.terminate(1.0)
-    assert not idle.alive
-    model = ServerModel(ServerConfig(prefill_rate=100.0))
-    task = model.submit(0.0, Task(prompt=4000))
-    model.terminate(1.0)
-    assert model.slots(2.0) is None
-    assert model.health(2.0) is not None
-    model.cancel(3.0, task)
-    model.advance(20.0)
-    assert model.alive
-    model.advance(20.5)  # the batch of 2048 is over
-    assert not model.alive
-
-
-@pytest.mark.parametrize(
-    "ends",
-    [ServerModel.terminate, lambda model, now: model.cancel(now, 0)],
-    ids=["second SIGTERM", "client leaves"],
-)
-def test_after_sigterm_clients_keep_the_process(ends: Callable[[ServerModel, float], None]) -> None:
-    """As on b11669: the port closes, and the process lives on, using nothing."""
-    model, _ = decoding(Fault.NONE)
-    model.terminate(10.0)
-    model.advance(600.0)
-    assert model.alive
-    assert not model.listening
-    assert sum(cores(model, 600.0, 700.0)) < 0.02
-    ends(model, 700.0)
-    assert not model.alive
-
-
-@pytest.mark.parametrize("fault", [Fault.BLOCK, Fault.SPIN, Fault.FREEZE])
-def test_a_wedged_loop_ignores_the_first_sigterm_not_the_second(fault: Fault) -> None:
-    model, _ = decoding(fault)
-    model.terminate(20.0)
-    assert model.alive
-    assert model.health(600.0) is not None
-    assert model.slots(600.0) is None
-    model.terminate(600.0)
-    assert not model.alive
-
-
-def test_the_second_sigterm_may_hang_too() -> None:
-    model, _ = decoding(Fault.BLOCK, ServerConfig(second_sigterm_hangs=True))
-    model.terminate(20.0)
-    model.terminate(30.0)
-    assert model.alive
-    model.kill(40.0)
-    assert not model.alive
-
-
-def test_sigterm_ends_a_loop_that_turns_in_spite_of_a_frozen_task() -> None:
-    model, task = decoding(Fault.FROZEN_UNTIL_CANCEL)
-    model.terminate(20.0)
-    assert not model.listening
-    model.cancel(21.0, task)
-    assert not model.alive

@@ -1,14 +1,14 @@
-"""The simulated server in virtual time: its counters, its queue, its life."""
+"""The simulated server in virtual time: its counters and its queue."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_watchdog.core.observation import Outcome
 from llama_watchdog.simulator.config import ServerConfig, SlotState, Task
-from llama_watchdog.simulator.faults import Fault
 from llama_watchdog.simulator.model import ServerModel
 
 EXACT = ServerConfig(slots=2, prefill_rate=512.0, decode_rate=32.0)  # rates whose sums have no rounding
@@ -35,6 +35,14 @@ def test_counters_move_once_a_batch_as_on_the_real_server() -> None:
     assert counters(model, 1.4) == (2802, 2801, 1)
     idle = see(model, 2.0)[0]
     assert (idle.processing, idle.prompt, idle.processed, idle.decoded) == (False, 2803, 0, 0)
+
+
+def test_two_prompts_share_one_batch() -> None:
+    model = ServerModel(ServerConfig(slots=2, prefill_rate=1024.0))
+    model.submit(0.0, Task(prompt=8, predict=1))
+    for _ in range(2):
+        model.submit(0.001, Task(prompt=2000))
+    assert [counters(model, 1.0, slot)[0] for slot in (0, 1)] == [2000, 48]
 
 
 def test_an_idle_slot_goes_on_showing_its_last_task() -> None:
@@ -81,10 +89,32 @@ def test_the_slot_that_has_been_idle_longest_is_taken() -> None:
 
 def test_a_task_ends_where_its_context_is_full() -> None:
     model = ServerModel(ServerConfig(context=100, decode_rate=32.0))
-    task = model.submit(0.0, Task(prompt=60, predict=-1))
-    assert see(model, 1.0)[0].remaining == -1
-    assert see(model, 60.0)[0].prompt == 100
-    assert model.task(task).over
+    endless = model.submit(0.0, Task(prompt=60, predict=-1))
+    long = model.submit(0.0, Task(prompt=60, predict=500))
+    assert [slot.remaining for slot in see(model, 0.5)[:2]] == [-1, 492]
+    assert [slot.prompt for slot in see(model, 60.0)[:2]] == [100, 100]
+    assert model.task(endless).over
+    assert model.task(long).over
+
+
+def test_a_deferred_client_may_leave() -> None:
+    model = ServerModel(EXACT)
+    tasks = [model.submit(0.0, Task(predict=64)) for _ in range(3)]
+    model.cancel(0.5, tasks[2])
+    assert model.clients == 2
+    assert model.task(tasks[2]).over
+    assert {slot.task for slot in see(model, 30.0)} == set(tasks[:2])
+
+
+def test_tasks_of_long_ago_are_forgotten() -> None:
+    """Memory stays constant over days."""
+    model = ServerModel(EXACT)
+    first = model.submit(0.0, Task(predict=2))
+    for now in range(1, 301):
+        last = model.submit(float(now), Task(predict=2))
+    model.advance(400.0)
+    assert model.task(last) == (2, True)
+    assert model.task(first) == (0, True)
 
 
 def test_a_prompt_beyond_the_context_is_refused() -> None:
@@ -97,7 +127,7 @@ def test_an_embedding_never_moves_n_decoded() -> None:
     task = model.submit(0.0, Task(prompt=1024, predict=0))
     assert counters(model, 1.0) == (1024, 0, 0)
     assert counters(model, 3.0)[2] == 0
-    assert model.task(task).over
+    assert model.task(task) == (0, True)
 
 
 def test_nothing_moves_while_an_image_is_encoded() -> None:
@@ -132,11 +162,15 @@ def test_each_task_has_a_pace_of_its_own() -> None:
 @settings(max_examples=50, deadline=None)
 @given(
     looks=st.lists(st.integers(1, 400), max_size=30),
+    half_rate_depth=st.sampled_from([0, 256]),
     tasks=st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 300)), min_size=1, max_size=5),
 )
-def test_how_often_it_is_looked_at_changes_nothing(looks: list[int], tasks: list[tuple[int, int]]) -> None:
+def test_how_often_it_is_looked_at_changes_nothing(
+    looks: list[int], half_rate_depth: int, tasks: list[tuple[int, int]]
+) -> None:
     """Steps are leapt when nobody looks: they must come to the same as one by one."""
-    rare, often = ServerModel(EXACT), ServerModel(EXACT)
+    config = replace(EXACT, half_rate_depth=half_rate_depth)
+    rare, often = ServerModel(config), ServerModel(config)
     for model in (rare, often):
         for prompt, predict in tasks:
             model.submit(0.0, Task(prompt=prompt, predict=predict))
@@ -165,102 +199,6 @@ def test_health_does_not_wait_for_the_loop_unless_the_build_puts_it_there() -> N
         each.submit(0.0, Task(prompt=4000))
     assert model.health(1.0) is not None
     assert queued.health(1.0) is None
-
-
-def test_loading_shows_by_reads_or_by_memory() -> None:
-    from_disk = ServerModel(ServerConfig(load_seconds=100.0))
-    cached = ServerModel(ServerConfig(load_seconds=100.0, load_reads=False))
-    for model in (from_disk, cached):
-        health = model.health(50.0)
-        assert health is not None
-        assert health.loading
-        assert model.slots(50.0) is None
-    assert (from_disk.process(50.0).read_bytes or 0) == pytest.approx(2 << 30, rel=0.01)
-    assert cached.process(50.0).read_bytes == 0
-    half = cached.process(50.0).rss or 0
-    assert (cached.process(60.0).rss or 0) > half
-    assert not from_disk.loading or from_disk.slots(101.0) is not None
-
-
-def test_a_download_comes_before_listening() -> None:
-    model = ServerModel(ServerConfig(download_seconds=60.0, load_seconds=10.0))
-    assert not model.listening
-    assert (model.process(30.0).write_bytes or 0) > 0
-    model.advance(65.0)
-    assert model.listening
-    assert model.loading
-    model.advance(75.0)
-    assert not model.loading
-
-
-def test_the_first_work_after_a_load_may_take_minutes_of_one_thread() -> None:
-    model = ServerModel(ServerConfig(warmup_seconds=120.0))
-    model.submit(0.0, Task())
-    process = model.process(100.0)
-    assert process.threads is not None
-    assert [thread.state for thread in process.threads[:3]] == ["R", "S", "S"]
-    assert counters(model, 119.0) == (0, 0, 0)
-    model.submit(130.0, Task())
-    assert counters(model, 131.0, slot=1)[2] > 0
-
-
-def test_only_slots_and_work_keep_it_awake_or_wake_it() -> None:
-    model = ServerModel(ServerConfig(sleep_idle_seconds=60.0, load_seconds=10.0))
-    model.slots(50.0)
-    model.health(100.0)
-    model.props(105.0)
-    model.metrics(105.0)
-    awake = model.props(109.0)
-    assert awake is not None
-    assert not awake.sleeping
-    asleep = model.props(111.0)  # 60 s after /slots
-    assert asleep is not None
-    assert asleep.sleeping
-    assert (model.process(111.0).rss or 0) < 1 << 30
-    assert model.metrics(112.0) is not None
-    assert model.slots(120.0) is None  # it wakes, and /health says ok all the while
-    waking = model.health(121.0)
-    assert waking is not None
-    assert not waking.loading
-    assert model.slots(131.0) is not None
-
-
-def test_work_wakes_it_and_is_done() -> None:
-    model = ServerModel(ServerConfig(sleep_idle_seconds=10.0, load_seconds=10.0))
-    model.advance(60.0)
-    task = model.submit(60.0, Task(predict=20))
-    model.advance(69.0)
-    assert not model.task(task).over
-    model.advance(75.0)
-    assert model.task(task) == (20, True)
-
-
-def test_a_new_process_is_another_incarnation() -> None:
-    model = ServerModel(ServerConfig())
-    model.submit(0.0, Task())
-    before = model.process(100.0)
-    model.kill(100.0)
-    assert model.process(101.0).outcome is Outcome.GONE
-    assert not model.listening
-    model.restart(110.0)
-    after = model.process(111.0)
-    assert (before.pid, before.start_ticks) != (after.pid, after.start_ticks)
-    assert (after.cpu or 0) < (before.cpu or 0)
-    assert see(model, 111.0)[0].task == -1
-
-
-def test_a_model_is_reproducible() -> None:
-    def cpu(seed: int) -> list[float | None]:
-        model = ServerModel(ServerConfig(variation=0.3), seed=seed)
-        model.submit(0.0, Task(predict=900))
-        return [model.process(float(now)).cpu for now in range(0, 3600, 60)]
-
-    assert cpu(1) == cpu(1)
-    assert cpu(1) != cpu(2)
-
-
-def test_a_crash_ends_the_process() -> None:
-    model = ServerModel()
-    model.strike(5.0, Fault.CRASH)
-    assert not model.alive
-    assert not model.listening
+    loading = ServerModel(ServerConfig(health_in_queue=True, load_seconds=10.0)).health(1.0)
+    assert loading is not None
+    assert loading.loading

@@ -143,11 +143,11 @@ def test_a_deaf_server_defers_and_serves_again_once_healed(server: Simulated) ->
 
 def test_an_idle_loop_that_blocks_is_asleep_and_silences_slots(server: Simulated) -> None:
     server.strike(Fault.BLOCK)
+    until(lambda: main_thread(server)[0] == "S")
+    before = main_thread(server)[1]
     assert hangs(server, "/slots")
     assert hangs(server, "/metrics")
     assert get(server, "/health").status_code == 200
-    state, before = main_thread(server)
-    assert state == "S"
     ask(server).close()
     assert main_thread(server)[1] - before <= 0.01
     server.strike(Fault.NONE)

@@ -69,37 +69,6 @@ def test_bodies_carry_nothing_private() -> None:
     assert "secret" not in repr(seen)
 
 
-def test_a_hanging_question_is_pending_then_timed_out_then_asked_anew() -> None:
-    seen = watch(Strike(12.0, Fault.HANG_SLOTS), until=40.0)
-    hanging = [(o.at, o.slots.outcome, o.slots.seconds) for o in seen if o.slots and o.at >= 15.0]
-    assert hanging == [
-        (15.0, Outcome.PENDING, 1.0),
-        (20.0, Outcome.PENDING, 6.0),
-        (25.0, Outcome.TIMEOUT, 10.0),
-        (30.0, Outcome.PENDING, 1.0),
-        (35.0, Outcome.PENDING, 6.0),
-    ]
-    assert set(outcomes(seen, "health")) == {Outcome.OK}
-
-
-def test_an_answer_that_comes_late_is_reported_by_the_next_poll() -> None:
-    """An older build in a step of 4 s, asked in its middle."""
-    config = ServerConfig(answers_mid_step=False)
-    seen = watch(Request(4.0, Task(prompt=2000, predict=2000)), config=config, until=20.0)
-    assert [o.slots.outcome for o in seen if o.slots][1:3] == [Outcome.PENDING, Outcome.OK]
-    late = seen[2].slots
-    assert late is not None
-    assert late.seconds > 1
-
-
-def test_an_answer_within_its_timeout_counts_even_if_no_poll_looks() -> None:
-    """A step of 6 s, polls every 30 s."""
-    config = ServerConfig(answers_mid_step=False, prefill_rate=100.0)
-    watcher = Watcher(interval=30.0, jitter=0.0)
-    seen = watch(Request(28.0, Task(prompt=1000, predict=3)), config=config, watcher=watcher)
-    assert outcomes(seen) == [Outcome.OK, Outcome.PENDING, Outcome.OK, Outcome.OK]
-
-
 def test_polls_come_a_little_late_and_never_drift() -> None:
     seen = list(observe(ServerModel(), until=1000.0, watcher=Watcher(jitter=0.5)))
     late = [o.at - 5.0 * i for i, o in enumerate(seen)]
@@ -138,33 +107,12 @@ def test_a_restart_is_another_incarnation_that_loads() -> None:
     assert outcomes(seen)[-1] is Outcome.OK
 
 
-def test_a_question_in_flight_is_reset_by_the_end_of_the_process() -> None:
-    seen = watch(Strike(12.0, Fault.BLOCK), Sigkill(17.0), until=35.0)
-    assert outcomes(seen)[3:6] == [Outcome.PENDING, Outcome.ERROR, Outcome.REFUSED]
-
-
 def test_sigterm_on_a_wedged_server_hangs_slots_and_the_second_ends_it() -> None:
     seen = watch(Request(0.0, LONG), Strike(12.0, Fault.BLOCK), Sigterm(32.0), Sigterm(52.0), until=70.0)
     assert outcomes(seen)[3:7] == [Outcome.OK] * 4
     assert outcomes(seen)[7] is Outcome.PENDING
     assert outcomes(seen, "health")[7:10] == [Outcome.OK] * 3
     assert outcomes(seen)[-1] is Outcome.REFUSED
-
-
-def test_a_port_that_closes_leaves_open_questions_pending() -> None:
-    """The old one hangs on its open connection, the next one is refused."""
-    config = ServerConfig(prefill_rate=100.0)
-    request = Request(1.0, Task(prompt=1500), leaves_after=30.0)
-    seen = watch(request, Sigterm(8.0), config=config, until=50.0)
-    assert outcomes(seen)[2:8] == [
-        Outcome.PENDING,
-        Outcome.PENDING,
-        Outcome.TIMEOUT,
-        Outcome.REFUSED,
-        Outcome.REFUSED,
-        Outcome.REFUSED,
-    ]
-    assert outcomes(seen, "process")[5:] == [Outcome.OK, Outcome.OK, Outcome.GONE, Outcome.GONE, Outcome.GONE]
 
 
 def test_clients_leave_by_themselves_by_name_or_all() -> None:
