@@ -11,11 +11,17 @@ import time
 import sdnotify  # type: ignore[import-untyped]  # it carries no types
 
 
+SEND_TIMEOUT = 0.1  # seconds
+
+
 class Notifier:
     """Speaks to the service manager that started us."""
 
     def __init__(self) -> None:
         self._systemd = sdnotify.SystemdNotifier() if os.environ.get("NOTIFY_SOCKET") else None
+        if self._systemd is not None and self._systemd.socket is not None:
+            # A manager that does not read its socket must not stop the watch; what it missed is told again.
+            self._systemd.socket.settimeout(SEND_TIMEOUT)
         self._status = ""
 
     def ready(self) -> None:

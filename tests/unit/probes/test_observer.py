@@ -13,6 +13,7 @@ from llama_watchdog.clock import WatchClock
 from llama_watchdog.core.action import Identity
 from llama_watchdog.core.asking import Ask
 from llama_watchdog.core.observation import (
+    Canary,
     Gpu,
     Health,
     Metrics,
@@ -72,6 +73,7 @@ class _Http:
             self._probes.slots if ask.slots else Slots(skipped),
             self._probes.props if ask.props else Props(skipped),
             Metrics(OK if ask.metrics else skipped),
+            Canary(OK if ask.canary else skipped),
         )
 
     async def aclose(self) -> None:
