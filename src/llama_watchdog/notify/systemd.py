@@ -10,7 +10,6 @@ import time
 
 import sdnotify  # type: ignore[import-untyped]  # it carries no types
 
-
 SEND_TIMEOUT = 0.1  # seconds
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from llama_watchdog.notify import systemd
 from llama_watchdog.notify.systemd import Notifier
 
 
@@ -63,6 +64,18 @@ def test_a_reload_says_when_it_began(manager: socket.socket) -> None:
     assert reloading == "RELOADING=1"
     assert before <= int(when.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
     notifier.close()
+
+
+def test_a_manager_that_does_not_read_holds_nobody_up(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel queues ten messages or some more; a blocking write would wait for systemd for ever."""
+    monkeypatch.setattr(systemd, "SEND_TIMEOUT", 0.001)
+    notifier = Notifier()
+    for _ in range(int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) + 10):
+        notifier.alive()
+    notifier.close()
+    assert heard(manager) == "WATCHDOG=1"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sdnotify leaves it open
