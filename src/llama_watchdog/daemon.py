@@ -54,6 +54,8 @@ class Daemon:
 
     def _start(self, name: str) -> None:
         server = self.settings.servers[name]
+        for key in _without_effect(self.settings, name):
+            self.log.warning(f"{key} is set, but has no effect in this version")
         watch = ServerWatch(
             server,
             observer=observer_of(server),
@@ -79,8 +81,11 @@ class Daemon:
                 self._reload.clear()
                 await self._reconfigure()
             rounds = {watch: watch.rounds for watch in self.watches.values()}
-            # All of them, since the last ping: one that hangs must not hide behind the others.
-            if all(count > pinged.get(watch, 0) for watch, count in rounds.items()):
+            # All of them: one that hangs must not hide behind the others. One that sleeps until its next look
+            # has completed its round, and its interval may be longer than WatchdogSec=.
+            if all(
+                count and (watch.asleep or count > pinged.get(watch, 0)) for watch, count in rounds.items()
+            ):
                 if not self._ready:
                     self._ready = True
                     self.notifier.ready()
@@ -136,3 +141,16 @@ class Daemon:
     @staticmethod
     def _tell(event: Event) -> None:
         log.emit_event(with_time(event, wall_time()))
+
+
+def _without_effect(settings: Settings, name: str) -> list[str]:
+    """The keys that are set, are part of the configuration's contract, and are not acted on yet."""
+    server = settings.servers[name]
+    found = {
+        "web.listen": settings.web.listen,
+        "alerts.urls": settings.alerts.urls,
+        "alerts.webhook": settings.alerts.webhook,
+        f"servers.{name}.container": server.container,
+        f"servers.{name}.hooks.on_event": server.hooks.on_event,
+    }
+    return [key for key, value in found.items() if value]

@@ -74,8 +74,13 @@ def _process_probe(server: ServerSettings) -> ProcessProbe:
 
 
 def hands_of(server: ServerSettings, *, dry_run: bool) -> Hands:
-    """What can be done to a server, as configured."""
+    """What can be done to a server, as configured. Raises ConfigError for what this version can't do."""
     via = server.restart.via
+    if via in ("container", "child"):
+        raise ConfigError(
+            f"servers.{server.name}.restart.via: '{via}' is not to be had in this version: "
+            "use systemd, command or none"
+        )
     restart = None
     if via == "systemd" or (via == "auto" and server.unit):
         restart = hands_module.by_systemd(server.unit)
@@ -116,6 +121,7 @@ class ServerWatch:
         self.engine = Engine(server.policy(), observer.watch, dry_run=hands.dry_run)
         self._choose_probes(server)
         self._wake = asyncio.Event()
+        self.asleep = False  # between two rounds, until the next one is due
         self._turn = asyncio.Lock()  # held by a round, and by whoever changes what a round works with
         self._eyes = _eyes(server)  # as they were made: a key file may have changed since
 
@@ -197,11 +203,13 @@ class ServerWatch:
         self.engine.asking.canary = server.probe.canary
 
     async def _sleep_until(self, at: float) -> None:
+        self.asleep = True
         try:
             async with asyncio.timeout(max(0.0, at - self.clock.now())):
                 await self._wake.wait()
         except TimeoutError:
             pass
+        self.asleep = False
         self._wake.clear()
 
     async def aclose(self) -> None:

@@ -13,9 +13,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from llama_watchdog import log
 from llama_watchdog.core.policy import parse_duration
 from llama_watchdog.settings import ConfigError, ServerSettings, Settings, load, targets
 from llama_watchdog.settings.files import PREFIX
+
+_LINES = log.Console(colour=True)  # rich takes the colours out again where they are not wanted
 
 # How a verdict or an outcome looks on a terminal.
 COLOURS = {
@@ -104,15 +107,8 @@ def emit(value: Mapping[str, Any]) -> None:
 
 
 def event_line(event: Mapping[str, Any]) -> Text:
-    """One event for people: when, what, why."""
-    word = event["verdict"] if event["event"] == "verdict" else event["outcome"]
-    line = Text(f"{event['elapsed']:>9.1f}s  ", style="dim")
-    line.append(f"{event['server']}  ", style="bold")
-    if event["event"] == "action":
-        line.append(f"{event['action']} ", style="bold")
-    line.append(f"{word:<10}", style=COLOURS.get(word, ""))
-    line.append(f" {event['text']}", style="")
-    return line
+    """One event for people, as in the log: when, what, why."""
+    return Text.from_ansi(_LINES.line(event))
 
 
 class _Output(Console):

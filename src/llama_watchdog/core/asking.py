@@ -7,7 +7,7 @@ endpoint | asked
 /props   | at the start, after each load, and every poll where the server can sleep or sleeps
 /metrics | while idle with clients connected, and where /slots can't be had: each scrape resets the
          | throughput gauges that the user's own monitoring reads
-    canary   | where it is switched on: once the server has been idle for a minute, then once a minute
+canary   | where it is switched on: once the server has been idle for a minute, then once a minute
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from llama_watchdog.core.verdict import Reason, State, Verdict
 HEALTH_EVERY = 60.0
 CANARY_AFTER = 60.0
 IDLE_POLLS_BEFORE_SLEEP = 3  # GET /slots wakes a sleeping server and resets its idle timer
+_OFF = frozenset({Outcome.UNSUPPORTED, Outcome.UNAUTHORIZED})
 _WORTH_METRICS = frozenset({Outcome.UNSUPPORTED, Outcome.UNAUTHORIZED, Outcome.MALFORMED, Outcome.ERROR})
 
 
@@ -60,9 +61,9 @@ class Asking:
             self._props_known = observation.props.outcome is not Outcome.LOADING
         self._has_slept = self._has_slept or verdict.state is State.SLEEPING
         if verdict.state in (State.LOADING, State.DOWN):
-            self._props_known = False
+            self._props_known = self._metrics_off = False
         self._follow_idleness(observation, verdict)
-        if observation.metrics is not None and observation.metrics.outcome is Outcome.UNSUPPORTED:
+        if observation.metrics is not None and observation.metrics.outcome in _OFF:
             self._metrics_off = True
         if verdict.state is not State.IDLE or (
             observation.canary and observation.canary.outcome is Outcome.OK

@@ -138,8 +138,13 @@ class EvidenceLog:
 
     @property
     def one_thread(self) -> bool:
-        """Whether a single thread is at work: spinning, or compiling, drafting, saving."""
-        return self._spin.holds
+        """Whether a single thread of several is at work: spinning, or compiling, drafting, saving."""
+        return self._spin.holds and self._one_of_several
+
+    @property
+    def _one_of_several(self) -> bool:
+        """One thread of one just computes."""
+        return self.watch.compute_threads is None or self.watch.compute_threads > 1
 
     @property
     def working(self) -> bool:
@@ -154,8 +159,7 @@ class EvidenceLog:
         idle = gpu_idle(observation.gpu, uses_gpu=self.watch.uses_gpu)
         if self._still.holds:
             return (Evidence.BLOCKED if idle else Evidence.UNKNOWN), self._still.since
-        # One thread of one computes; before the first token it may be compiling kernels.
-        one_of_several = self.watch.compute_threads is None or self.watch.compute_threads > 1
-        if self._spin.holds and idle and delivered and one_of_several:
+        # Before the first token it may be compiling kernels.
+        if self.one_thread and idle and delivered:
             return Evidence.SPINNING, self._spin.since
         return (Evidence.PAGING if self._last is Step.PAGING else Evidence.COMPUTING), 0.0

@@ -92,7 +92,9 @@ _EVIDENCE = {
 
 
 def _tell(verdict: Verdict) -> str:
-    if verdict.state is State.BUSY and verdict.stalled_for >= LONG_STEP:
+    if verdict.state is State.BUSY and verdict.budget is not None and verdict.stalled_for < LONG_STEP:
+        return "at work"
+    if verdict.state is State.BUSY and verdict.stalled_for:
         return f"at work: {_slots(verdict.slots)} last moved {seconds(verdict.stalled_for)} ago"
     if verdict.reason is None:
         plain = _PLAIN.get(verdict.state, verdict.state.value)
