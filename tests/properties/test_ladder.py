@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_watchdog.core.action import Action, Done, Identity, Result
-from llama_watchdog.core.escalation import Sight, Stage, Standing, admin_stopped, look, outcome
+from llama_watchdog.core.escalation import admin_stopped, look, outcome
 from llama_watchdog.core.observation import Outcome, Unit
 from llama_watchdog.core.policy import LadderPolicy, Policy, RestartPolicy, Rung
+from llama_watchdog.core.standing import Sight, Stage, Standing
 from llama_watchdog.core.verdict import SERVING, Reason, State, Verdict
 
 SIGNALS = {Action.CANCEL, Action.SIGTERM, Action.SIGKILL}

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from llama_watchdog.core.action import Action, Done, Result
 from llama_watchdog.core.engine import Engine, Step
-from llama_watchdog.core.escalation import Order
 from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Canary, Outcome
 from llama_watchdog.core.policy import Policy
+from llama_watchdog.core.standing import Order
 from llama_watchdog.core.verdict import State
 from llama_watchdog.simulator.config import ServerConfig, Task
 from llama_watchdog.simulator.formats import TODAY, Format

@@ -12,9 +12,9 @@ import pytest
 from llama_watchdog.clock import WatchClock
 from llama_watchdog.core.action import Done, Result
 from llama_watchdog.core.asking import Ask
-from llama_watchdog.core.escalation import Order
 from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Observation, Outcome, Process, Watch
+from llama_watchdog.core.standing import Order
 from llama_watchdog.core.verdict import State
 from llama_watchdog.settings import ConfigError, ServerSettings
 from llama_watchdog.settings.schema import ProbeSettings, RestartSettings, StallSettings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llama_watchdog.actions import cancel, restart_command, restart_systemd, signals
 from llama_watchdog.core.action import Action, Done, Identity, Result, would_have
-from llama_watchdog.core.escalation import Order
+from llama_watchdog.core.standing import Order
 
 _SIGNALS = {Action.SIGTERM: signal.SIGTERM, Action.SIGKILL: signal.SIGKILL}
 

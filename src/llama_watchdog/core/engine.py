@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 from llama_watchdog.core.action import Action, Done, Identity, Result
 from llama_watchdog.core.asking import Ask, Asking
-from llama_watchdog.core.escalation import Order, Sight, Stage, Standing, look, outcome
+from llama_watchdog.core.escalation import look, outcome
 from llama_watchdog.core.events import Event, action_event, verdict_event
 from llama_watchdog.core.judge import Judge
 from llama_watchdog.core.observation import Observation, Outcome, Watch
 from llama_watchdog.core.pace import Learned
 from llama_watchdog.core.policy import Policy
+from llama_watchdog.core.standing import Order, Sight, Stage, Standing
 from llama_watchdog.core.verdict import State, Verdict
 
 # /slots is left alone this long after a cancel: a request without streaming is freed only after a full

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_watchdog.core.escalation import Report
+from llama_watchdog.core.standing import Report
 from llama_watchdog.core.verdict import Verdict
 
 VERSION = 1

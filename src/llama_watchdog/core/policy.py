@@ -7,8 +7,10 @@ defaults, each with its reason.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from typing import Any
 
 
 class Rung(StrEnum):
@@ -95,3 +97,38 @@ def parse_duration(value: object) -> float:
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"{value!r} is no duration: it must be 0 or more, and finite")
     return seconds
+
+
+def policy_as_json(policy: Policy) -> dict[str, Any]:
+    """The settings in force, grouped and named as in the configuration, durations in seconds."""
+    return {
+        "stall": asdict(policy.stall),
+        "escalation": asdict(policy.escalation),
+        "restart": asdict(policy.restart),
+    }
+
+
+def policy_from_json(value: Mapping[str, Any]) -> Policy:
+    """A policy as `policy_as_json` wrote it; durations may also be words (`30s`). Missing: the defaults."""
+    return Policy(
+        stall=StallPolicy(**_fields(StallPolicy, value, "stall")),
+        escalation=LadderPolicy(**_fields(LadderPolicy, value, "escalation")),
+        restart=RestartPolicy(**_fields(RestartPolicy, value, "restart")),
+    )
+
+
+def _fields(kind: type, policy: Mapping[str, Any], section: str) -> dict[str, Any]:
+    given = policy.get(section) or {}
+    known = {field.name: field.default for field in fields(kind)}
+    out: dict[str, Any] = {}
+    for name in known.keys() & given.keys():
+        try:
+            if name == "ladder":
+                out[name] = tuple(Rung(rung) for rung in given[name])
+            elif isinstance(known[name], int):
+                out[name] = int(given[name])
+            else:
+                out[name] = parse_duration(given[name])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"policy.{section}.{name}: {error}") from None
+    return out

@@ -26,14 +26,7 @@ from llama_watchdog.core.observation import (
     Watch,
 )
 from llama_watchdog.core.pace import Learned, learned_from_json
-from llama_watchdog.core.policy import (
-    LadderPolicy,
-    Policy,
-    RestartPolicy,
-    Rung,
-    StallPolicy,
-    parse_duration,
-)
+from llama_watchdog.core.policy import Policy, policy_as_json, policy_from_json
 from llama_watchdog.core.wire import WireError, parse_slots
 
 VERSION = 1
@@ -84,15 +77,6 @@ def _part_as_json(part: Any) -> dict[str, Any]:
         key = _WRITTEN_AS.get((type(part), field.name), field.name)
         out[key] = round(value, 6) if isinstance(value, float) else value
     return out
-
-
-def policy_as_json(policy: Policy) -> dict[str, Any]:
-    """The settings in force, grouped and named as in the configuration, durations in seconds."""
-    return {
-        "stall": asdict(policy.stall),
-        "escalation": asdict(policy.escalation),
-        "restart": asdict(policy.restart),
-    }
 
 
 def _dump(value: Any) -> str:
@@ -289,29 +273,3 @@ def _flag(value: Mapping[str, Any], key: str) -> bool | None:
     if flag is not None and not isinstance(flag, bool):
         raise ValueError(f"{key}: {flag!r} is neither true nor false")
     return flag
-
-
-def policy_from_json(value: Mapping[str, Any]) -> Policy:
-    """A policy as `policy_as_json` wrote it; durations may also be words (`30s`). Missing: the defaults."""
-    return Policy(
-        stall=StallPolicy(**_fields(StallPolicy, value, "stall")),
-        escalation=LadderPolicy(**_fields(LadderPolicy, value, "escalation")),
-        restart=RestartPolicy(**_fields(RestartPolicy, value, "restart")),
-    )
-
-
-def _fields(kind: type, policy: Mapping[str, Any], section: str) -> dict[str, Any]:
-    given = policy.get(section) or {}
-    known = {field.name: field.default for field in fields(kind)}
-    out: dict[str, Any] = {}
-    for name in known.keys() & given.keys():
-        try:
-            if name == "ladder":
-                out[name] = tuple(Rung(rung) for rung in given[name])
-            elif isinstance(known[name], int):
-                out[name] = int(given[name])
-            else:
-                out[name] = parse_duration(given[name])
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"policy.{section}.{name}: {error}") from None
-    return out

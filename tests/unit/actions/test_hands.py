@@ -11,7 +11,7 @@ import pytest
 from llama_watchdog.actions import cancel, restart_command, restart_systemd, signals
 from llama_watchdog.actions.hands import Hands, by_command, by_systemd
 from llama_watchdog.core.action import Action, Done, Identity, Result
-from llama_watchdog.core.escalation import Order
+from llama_watchdog.core.standing import Order
 
 SERVER = Identity(4711, 88)
 UNIT = "llama-server.service"

@@ -11,9 +11,9 @@ import pytest
 
 from llama_watchdog.core.action import Action, Done, Identity, Result
 from llama_watchdog.core.engine import QUIET_AFTER_CANCEL, SOONEST, Engine, Step
-from llama_watchdog.core.escalation import Order, Stage
 from llama_watchdog.core.observation import Observation, Outcome, Process, Unit, Watch
 from llama_watchdog.core.policy import LadderPolicy, Policy, RestartPolicy, Rung, StallPolicy
+from llama_watchdog.core.standing import Order, Stage
 from llama_watchdog.core.verdict import State
 from tests.support.facts import CPU_SERVER, PID, process, seen, slot
 

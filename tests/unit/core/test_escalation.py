@@ -8,9 +8,10 @@ from itertools import pairwise
 import pytest
 
 from llama_watchdog.core.action import Action, Done, Identity, Result
-from llama_watchdog.core.escalation import Move, Order, Report, Sight, Stage, Standing, look, outcome
+from llama_watchdog.core.escalation import look, outcome
 from llama_watchdog.core.observation import Outcome, Unit
 from llama_watchdog.core.policy import LadderPolicy, Policy, RestartPolicy, Rung
+from llama_watchdog.core.standing import Move, Order, Report, Sight, Stage, Standing
 from llama_watchdog.core.verdict import Reason, State, Verdict
 
 OLD, NEW = Identity(100, 1), Identity(200, 2)

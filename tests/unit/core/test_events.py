@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from llama_watchdog.core.action import Action, Done
-from llama_watchdog.core.escalation import Report
 from llama_watchdog.core.events import action_event, verdict_event, with_time
 from llama_watchdog.core.evidence import Evidence
+from llama_watchdog.core.standing import Report
 from llama_watchdog.core.verdict import Reason, State, Verdict
 
 
