@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from llama_watchdog import log
 from llama_watchdog.actions import hands as hands_module
 from llama_watchdog.actions.hands import Hands
 from llama_watchdog.clock import WatchClock
+from llama_watchdog.core.blindspots import blind_spots
 from llama_watchdog.core.engine import Engine
 from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Observation, Watch
@@ -114,6 +116,7 @@ class ServerWatch:
         self.tell = tell
         self.keep = keep
         self._state = state
+        self._said: set[str] = set()
         self._fingerprint: str | None = None
         self._kept_at = 0.0
         self.clock = WatchClock()
@@ -146,6 +149,7 @@ class ServerWatch:
         self._adopt()
         if self.keep is not None:
             self.keep(observer.watch, observation)
+        self._say_what_is_hidden(observation)
         step = self.engine.step(observation)
         for event in step.events:
             self.tell(event)
@@ -156,6 +160,13 @@ class ServerWatch:
         for event in self.engine.done(step.order, result, now):
             self.tell(event)
         return self.engine.next_look(now)
+
+    def _say_what_is_hidden(self, observation: Observation) -> None:
+        """Once for each thing that can't be seen of a server that is up, with what would show it."""
+        for line in blind_spots(observation, self.observer.watch, self.observer.why):
+            if line not in self._said:
+                self._said.add(line)
+                log.get_logger(server=self.server.name).warning(line)
 
     def _adopt(self) -> None:
         """Let the engine know what is known of the server by now, its pace of old included."""

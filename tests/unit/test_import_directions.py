@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "notify": {"core"},
     "simulator": {"core"},
     "state": {"core", "log", ""},
-    "watching": {"core", "clock", "settings", "state", "probes", "actions"},
+    "watching": {"core", "clock", "settings", "state", "log", "probes", "actions", ""},
     "daemon": {"core", "clock", "settings", "state", "log", "notify", "watching", ""},
     "cli": {"core", "clock", "settings", "log", "daemon", "watching", "probes", "actions", "simulator", ""},
     "__main__": {"cli"},

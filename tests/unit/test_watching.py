@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from llama_watchdog import log
 from llama_watchdog.clock import WatchClock
 from llama_watchdog.core.action import Done, Result
 from llama_watchdog.core.asking import Ask
@@ -29,6 +30,7 @@ class World:
         self.turns: list[object] = []
         self.watch: Watch = CPU_SERVER
         self.fingerprint = None
+        self.why = ""
         self.process = object()
         self.dry_run = False
         self.result = Result(Done.DONE, "done")
@@ -332,3 +334,16 @@ def test_only_connections_to_this_machine_are_closed(url: str, port: int | None)
 def test_what_restarts_it(keys: dict[str, object], way: str | None) -> None:
     restart = hands_of(changed(CHAT, **keys), dry_run=False).restart
     assert (restart and restart.__qualname__.partition(".")[0]) == way
+
+
+def test_what_cannot_be_seen_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story() -> None:
+        world = World(ServerSettings(name="chat"))
+        world.why = "port 8080 is served by nginx"
+        world.see = lambda at: seen(at, slot(busy=False), process=Process(Outcome.UNSUPPORTED))
+        for world.at in (0.0, 5.0, 10.0):
+            await world.server_watch.round()
+
+    log.configure()
+    asyncio.run(story())
+    assert capsys.readouterr().err.count("served by nginx") == 1
