@@ -15,9 +15,6 @@ from pathlib import Path
 
 import pytest
 
-# The tests import their ground as `tests.e2e.ground`, whatever folder pytest was started in.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from tests.e2e.ground import package
 from tests.e2e.ground.house import House
 from tests.e2e.ground.llama_root import llama_root

@@ -19,6 +19,10 @@ interval = "1s"
 [servers.chat.stall]
 blocked = "6s"
 spinning = "8s"
+[servers.chat.escalation]
+cancel_grace = "1s"
+sigterm_grace = "1s"
+sigkill_grace = "1s"
 [servers.chat.restart]
 via = "command"
 command = ["touch", "{marker}"]

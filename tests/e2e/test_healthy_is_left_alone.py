@@ -43,11 +43,10 @@ def test_a_long_prefill_is_busy_throughout(
         watchdog.wait_for(10, verdict="busy")
         prefill.wait(150.0)
         took = time.monotonic() - began
-        watchdog.wait_for(10, verdict="idle") if not tight else None
         events = watchdog.events()
 
     assert prefill.error is None
-    assert took > 6.0, "too quick to prove anything"
+    assert took > 4.0, "too quick to prove anything"
     assert verdicts(events) in (["idle", "busy"], ["idle", "busy", "idle"])
     assert actions(events) == []
     assert real_server.alive()

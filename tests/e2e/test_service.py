@@ -101,7 +101,7 @@ def test_the_unit_is_sound(house: House) -> None:
 
 
 def test_it_sees_the_server_from_within_the_sandbox(house: House) -> None:
-    """What the unit's sandbox leaves is enough to see the server's process whole, files and reads included."""
+    """The sandbox leaves enough to see the whole of the process, its open files and reads included."""
     house.fresh(GOOD)
     unit = house.testbed.run("systemctl", "cat", WATCHDOG).stdout
     sandboxed = re.findall(

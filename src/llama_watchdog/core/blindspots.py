@@ -1,4 +1,4 @@
-"""What can't be seen of a server that answers, what that means for how it is judged, and what would show it."""
+"""What can't be seen of a server that answers, what that means for its judgement, and what would show it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ OWN = {"overlay", "tmpfs", "proc", "sysfs", "cgroup2", "devpts", "mqueue"}
 # Capabilities by which the inside could change this machine: CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_TIME.
 DROPPED = (16, 17, 25)
 
-_CLONE_NEWCGROUP, _MNT_DETACH, _PR_CAPBSET_DROP = 0x02000000, 2, 24
+_CLONE_NEWNS, _CLONE_NEWCGROUP, _MNT_DETACH, _PR_CAPBSET_DROP = 0x00020000, 0x02000000, 2, 24
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -81,6 +81,10 @@ def boot(spec: Spec) -> None:
     subprocess.run(["pivot_root", ".", "run/oldroot"], check=True)
     os.chdir("/")
     _check(_libc.umount2(b"/run/oldroot", _MNT_DETACH))
+    # Started within a chroot, only that one was changed: the root of the mount namespace is then still this
+    # machine's, and whoever enters the namespace gets there. Entering it anew shows its true root.
+    with Path("/proc/self/ns/mnt").open() as namespace:
+        _check(_libc.setns(namespace.fileno(), _CLONE_NEWNS))
     refuse_shared(Path("/proc/self/mountinfo").read_text())
     for capability in DROPPED:
         _check(_libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0))

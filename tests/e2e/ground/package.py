@@ -73,7 +73,7 @@ def _wheelhouse(folder: Path, requirements: list[str], version: str) -> Path:
     this; what is pure Python of those then serves the other one too.
     """
     local, target = folder / "local", folder / "target"
-    _pip("wheel", "--wheel-dir", str(local), *requirements)
+    _pip("wheel", "--use-pep517", "--wheel-dir", str(local), *requirements)
     options = ["--only-binary=:all:", "--python-version", version, "--implementation", "cp"]
     options += [f"--platform={glibc}_{platform.machine()}" for glibc in _GLIBC]
     _pip("download", *options, "--find-links", str(local), "--dest", str(target), *requirements)

@@ -5,8 +5,8 @@ tmpfs, its network has a loopback interface only, and its cgroup is a cgroup2 fo
 root of its cgroup namespace: it can neither see nor change anything of this machine, and whatever is
 installed, written or deleted inside is gone after `down`. Nothing is ever shared with it.
 
-Needs root, and cgroup2 and overlay in the kernel. Where the machine's controllers are bound to cgroup v1
-(hybrid), the inside has cgroup2 without controllers: limits such as MemoryMax= do nothing there.
+Needs root (and not that of a chroot), and cgroup2 and overlay in the kernel. Where the machine's controllers
+are bound to cgroup v1 (hybrid), the inside has cgroup2 without controllers: MemoryMax= does nothing there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ from tests.e2e.ground import boot
 from tests.e2e.ground.waiting import wait_until
 
 _PREFIX = "llama-watchdog-e2e."
-_NAMESPACES = ("mnt", "uts", "ipc", "net", "pid", "cgroup")
+# What nsenter is given, from /proc/PID of PID 1. The root too: nobody may land in another one.
+_ENTER = {
+    "mount": "ns/mnt",
+    "uts": "ns/uts",
+    "ipc": "ns/ipc",
+    "net": "ns/net",
+    "pid": "ns/pid",
+    "cgroup": "ns/cgroup",
+    "root": "root",
+}
 
 
 class Testbed:
@@ -71,8 +80,8 @@ class Testbed:
         try:
             pid = wait_until(self._booted, timeout, "PID 1 to become systemd")
             # Held open, they cannot be mistaken later for those of another process with the same pid.
-            for name in _NAMESPACES:
-                self._namespaces[name] = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)
+            for option, path in _ENTER.items():
+                self._namespaces[option] = os.open(f"/proc/{pid}/{path}", os.O_RDONLY)
             # Still the same child: so what was opened belongs to it, and not to a successor of its pid.
             wait_until(lambda: self._booted() == pid, 0.0, "PID 1 to be there still")
             wait_until(self._running, timeout, "systemd to finish its boot")
@@ -129,8 +138,7 @@ class Testbed:
             )  # and nsenter without any would run it on this machine
         cgroup = self.cgroup / "commands"
         cgroup.mkdir(exist_ok=True)
-        names = {"mnt": "mount"}
-        enter = [f"--{names.get(name, name)}=/proc/self/fd/{fd}" for name, fd in self._namespaces.items()]
+        enter = [f"--{option}=/proc/self/fd/{fd}" for option, fd in self._namespaces.items()]
         # env -C after nsenter, not --wd: that one is opened before it enters, and would be a folder outside.
         join = ["sh", "-c", 'echo 0 >"$0" && exec "$@"', str(cgroup / "cgroup.procs")]
         return [*join, "nsenter", *enter, "--", "env", "-C", "/", *command]
