@@ -368,7 +368,7 @@ def test_a_client_that_leaves_frees_its_slot(twins: TwoOfThem, stream: bool) -> 
         generation.close()
         if stream:
             wait_until(lambda: not twin.client.busy(), 5.0, "the slot to be free")
-            return "cancel task" in twin.log
+            return wait_until(lambda: "cancel task" in twin.log, 5.0, "its log to say so")
         for _ in range(8):  # looked at, it lives on
             time.sleep(0.25)
             assert twin.client.busy()

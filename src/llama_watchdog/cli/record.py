@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from io import FileIO
 from pathlib import Path
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         with FileIO(descriptor, "w") as file:
             writer = Writer(file, server)
-            with contextlib.suppress(KeyboardInterrupt):
+            with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
                 asyncio.run(_record(server, observer, writer, options))
     except TraceEndsError as error:
         print(f"llama-watchdog: -o {options.trace}: {error}", file=sys.stderr)  # noqa: T201 - a command's output
@@ -115,6 +116,9 @@ async def _record(
         tell=tell,
         keep=writer.keep,
     )
+    loop, ours = asyncio.get_running_loop(), asyncio.current_task()
+    assert ours is not None  # noqa: S101 - run by asyncio.run
+    loop.add_signal_handler(signal.SIGTERM, ours.cancel)
     try:
         async with asyncio.timeout(options.span):
             await watch.run()

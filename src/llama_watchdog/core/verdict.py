@@ -92,6 +92,8 @@ _EVIDENCE = {
 
 
 def _tell(verdict: Verdict) -> str:
+    if verdict.state is State.BUSY and verdict.budget is not None and not verdict.slots:
+        return f"waiting for /slots, for {seconds(verdict.stalled_for)} so far"
     if verdict.state is State.BUSY and verdict.budget is not None and verdict.stalled_for < LONG_STEP:
         return "at work"
     if verdict.state is State.BUSY and verdict.stalled_for:

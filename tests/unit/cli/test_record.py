@@ -87,7 +87,8 @@ def test_a_recorded_wedge_is_replayed_to_the_same_verdicts_at_the_same_times(
     assert events[-1]["first_action"]["action"] == "cancel"
 
 
-def test_ctrl_c_ends_it_cleanly(config: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_it_cleanly(config: str, tmp_path: Path, end: signal.Signals) -> None:
     trace = tmp_path / "trace"
     argv = [sys.executable, "-m", "llama_watchdog", "record", "--config", config, "-o", str(trace)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
@@ -95,7 +96,7 @@ def test_ctrl_c_ends_it_cleanly(config: str, tmp_path: Path) -> None:
         while not trace.exists() or not trace.stat().st_size:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        child.send_signal(signal.SIGINT)
+        child.send_signal(end)
         _, told = child.communicate(timeout=15)
     assert child.returncode == 0
     (line,) = told.splitlines()
