@@ -90,6 +90,7 @@ class Progress:
 
     def _compare(self, slots: tuple[Slot, ...], at: float) -> bool:
         anything = False
+        had_delivered = self.delivered  # before this answer: the order of its slots must not matter
         for slot in slots:
             track = self.tracks.get(slot.id)
             if track is None:
@@ -107,7 +108,7 @@ class Progress:
             if slot.task != before.task or slot.processing != before.processing:
                 self.turned_at = at  # the loop turns, though perhaps without moving one token
                 # Embeddings on a build without prompt counters: a task's end is all that ever shows.
-                if slot.prompt_processed is None and not self.delivered:
+                if slot.prompt_processed is None and not had_delivered:
                     anything = True
                 if not slot.processing or not before.processing:
                     track.moved_at = at
