@@ -87,7 +87,7 @@ def test_a_task_that_moved_no_token_has_delivered_nothing() -> None:
 def test_the_order_of_slots_does_not_matter_for_what_was_delivered() -> None:
     """One slot ends with tokens while another, on a build without counters, merely takes a new task."""
     before = (Slot(0, True, 1), Slot(1, True, 1))
-    ends, delivers = Slot(0, True, 2), Slot(1, False, 1, prompt=9)
+    ends, delivers = Slot(0, True, 2), Slot(1, False, 1)
     one, other = watch_of(before, (ends, delivers)), watch_of(before, (delivers, ends))
     assert one.moved_at == other.moved_at
     assert one.tracks[0].moved_at == other.tracks[0].moved_at
