@@ -31,12 +31,17 @@ from llama_watchdog.watching import ServerWatch, observer_of
 SERVER_FLAGS = ("--threads", "2", "--decode-rate", "20", "--second-sigterm", "hangs", "--load-seconds", "2s")
 PATIENCE = 50.0  # seconds after which a story that does not end is given up
 
+# Told once each, behind the verdict or the action of that name. A slot is what llama-server calls it.
 STORY = {
-    "busy": "The watchdog sees tokens being generated: all is well.",
-    "suspect": "No token has moved, and no thread does anything. A slow server would be computing.",
+    "loading": "Its model is being loaded, which may take as long as it gets on.",
+    "busy": "Words are being generated: all is well. (Slot 0 is the conversation it works on.)",
+    "suspect": "Not a word since, and no thread does anything. A slow server would be computing.",
     "wedged": "That has lasted long enough: it will not go on by itself.",
-    "down": "The process has ended, with everything that it had started.",
-    "loading": "A new server is loading its model.",
+    "cancel": "The gentlest first: hang up on the client, as its own stop button would. Not enough here.",
+    "sigterm": "Then ask it to end. A wedged one does not hear, and neither would systemctl stop help.",
+    "sigkill": "Then end it for good, with everything that it had started.",
+    "down": "It is gone, and its port is free.",
+    "restart": "A new one is started in its place.",
 }
 
 
@@ -60,13 +65,15 @@ class Demo:
         self._server: Simulated | None = None
         self._port = 0
         self._healed = asyncio.Event()
+        self._untold = dict(STORY)
         self._served = asyncio.Event()
         self._tokens = 0  # that have reached the client
 
     async def run(self) -> int:
         """Play it; returns the exit code."""
-        self._say("A llama-server starts (simulated: it needs no model and no GPU), and a client asks it")
-        self._say("for a long story.")
+        self._say(
+            "A llama-server starts (simulated: no model, no GPU), and a client asks it for a long story."
+        )
         self._server = await asyncio.to_thread(Simulated, *SERVER_FLAGS)
         url = self._server.url
         self._port = urlsplit(url).port or 0
@@ -111,7 +118,7 @@ class Demo:
     async def _play(self, url: str) -> None:
         await self._served.wait()
         await asyncio.sleep(3.0)
-        self._say(f"The client has got {self._tokens} tokens so far.", "cyan")
+        self._say(f"The client has got {self._tokens} words so far.", "cyan")
         assert self._server is not None  # noqa: S101 - started before the play
         await asyncio.to_thread(self._server.strike, Fault.BLOCK)
         struck = time.monotonic()
@@ -146,8 +153,8 @@ class Demo:
             line.append(f"{event['outcome']} ", style=common.COLOURS.get(event["outcome"], ""))
         line.append(f"· {event['text']}", style="not bold not dim")
         self._console.print(line)
-        if event["event"] == "verdict" and word in STORY:
-            self._say(STORY[word])
+        if (said := self._untold.pop(str(word), None)) is not None:
+            self._say(said)
         if event["event"] == "action" and event["outcome"] == "healed":
             self._healed.set()
 
