@@ -26,6 +26,7 @@ verdicts = st.sampled_from(
         Verdict(State.BLIND),
         Verdict(State.SUSPECT, Reason.FROZEN),
         Verdict(State.WEDGED, Reason.FROZEN, fault=True),
+        Verdict(State.WEDGED, Reason.FROZEN),  # kept over a look that saw nothing
         Verdict(State.WEDGED, Reason.SLOTS_HANG, fault=True),
         Verdict(State.WEDGED, Reason.LOAD, fault=True),
         Verdict(State.DOWN, Reason.REFUSED, fault=True),
@@ -79,7 +80,7 @@ policies = st.builds(
 
 @dataclass(frozen=True)
 class Ordered:
-    """One order, with the two looks it rests on and what was remembered before."""
+    """One order, the look it rests on, the last one before that saw anything, what was remembered."""
 
     at: float
     action: Action
@@ -104,7 +105,8 @@ def play(story: list[Look], policy: Policy, *, dry_run: bool = False) -> list[Or
         if move.order is not None:
             orders.append(Ordered(at, move.order.action, move.order.target, before, sight, last))
             standing = outcome(standing, move.order.action, Result(one.result, ""), at).standing
-        last = sight
+        if one.verdict.fault or one.verdict.state is not State.WEDGED:
+            last = sight
     return orders
 
 

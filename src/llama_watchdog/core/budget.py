@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llama_watchdog.core.evidence import Evidence
+from llama_watchdog.core.observation import Slot
 from llama_watchdog.core.pace import Pace, Phase, phase_of
 from llama_watchdog.core.policy import StallPolicy
 from llama_watchdog.core.progress import Progress
@@ -45,28 +46,39 @@ def pick(
     hangs: bool,
     answers_mid_step: bool,
 ) -> Budget:
-    """The budget that holds. `evidence`: what it is, and since when; `hangs`: /slots does not answer."""
+    """The budget that is over first. `evidence`: what, and since when; `hangs`: /slots does not answer."""
     kind, held = evidence
     turned = max(progress.turned_at, held)
-    match kind:
-        case Evidence.BLOCKED:
-            return Budget(kind, policy.blocked, turned)
-        case Evidence.SPINNING:
-            return Budget(kind, policy.spinning, turned)
-        case Evidence.UNKNOWN:
-            return Budget(kind, policy.unknown, turned)
-        case Evidence.PAGING:
-            return Budget(kind, policy.loading, max(progress.moved_at, load_moved_at))
-    if hangs and answers_mid_step:
-        why = "this build answers /slots in the middle of a step"
-        return Budget(Evidence.UNKNOWN, policy.unknown, progress.turned_at, why)
+    if kind is Evidence.PAGING:
+        return Budget(kind, policy.loading, max(progress.moved_at, load_moved_at))
     if hangs:
-        return Budget(kind, policy.computing, progress.moved_at, "its phase can't be seen")
-    return _by_pace(policy, kind, progress, pace)
+        why = "its phase can't be seen"
+        computing = Budget(Evidence.COMPUTING, policy.computing, progress.moved_at, why)
+    else:
+        computing = _by_pace(policy, progress, pace)
+    if kind is Evidence.BLOCKED:
+        found = Budget(kind, policy.blocked, turned)
+    elif kind is Evidence.SPINNING:
+        found = Budget(kind, policy.spinning, turned)
+    elif kind is Evidence.UNKNOWN:
+        known = None if hangs else pace.longest(_at_work(progress))
+        found = Budget(kind, max(policy.unknown, policy.pace_factor * known[0] if known else 0.0), turned)
+    elif hangs and answers_mid_step:
+        why = "this build answers /slots in the middle of a step"
+        found = Budget(Evidence.UNKNOWN, policy.unknown, progress.turned_at, why)
+    else:
+        return computing
+    # Tasks that come and go without a token moving set `turned` back for ever, but not the computing budget.
+    return min(found, computing, key=lambda budget: budget.began + budget.seconds)
 
 
-def _by_pace(policy: StallPolicy, kind: Evidence, progress: Progress, pace: Pace) -> Budget:
-    slots = tuple(track.slot for track in progress.tracks.values() if track.slot.processing)
+def _at_work(progress: Progress) -> tuple[Slot, ...]:
+    return tuple(track.slot for track in progress.tracks.values() if track.slot.processing)
+
+
+def _by_pace(policy: StallPolicy, progress: Progress, pace: Pace) -> Budget:
+    kind = Evidence.COMPUTING
+    slots = _at_work(progress)
     known = pace.longest(slots)
     if known is None:
         return Budget(kind, policy.computing, progress.moved_at, "its pace here is not known yet")

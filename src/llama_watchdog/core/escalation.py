@@ -4,6 +4,7 @@
     -----------+--------------------------------------------+------------+--------------------------
     watching   | a fault                                    | confirming |
     confirming | a fault still, of the same incarnation     | climbing   | the first rung
+    confirming | nothing seen                               | confirming |
     confirming | no fault                                   | watching   |
     climbing   | its process ended                          | restarting |
     climbing   | it serves again, or a person stopped it    | watching   |
@@ -92,6 +93,8 @@ def _watching(standing: Standing, _policy: Policy, sight: Sight, _dry_run: bool)
 
 
 def _confirming(standing: Standing, policy: Policy, sight: Sight, _dry_run: bool) -> Move:
+    if not sight.verdict.fault and sight.verdict.state is State.WEDGED:
+        return Move(replace(standing, until=sight.at + CONFIRM_AFTER))  # this look has seen nothing
     if not sight.verdict.fault:
         return Move(replace(standing, stage=Stage.WATCHING, until=None, incident=standing.incident - 1))
     if sight.target != standing.target:

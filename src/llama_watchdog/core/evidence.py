@@ -48,8 +48,6 @@ class _Run:
             self.noisy += seconds
         else:
             self.quiet += seconds
-        if self.noisy > self.quiet:  # most of it is noise: that was no such run
-            self.end()
 
     def end(self) -> None:
         self.quiet = self.noisy = 0.0
@@ -57,7 +55,8 @@ class _Run:
 
     @property
     def holds(self) -> bool:
-        return self.quiet > 0
+        """Most of it is quiet."""
+        return self.quiet > self.noisy
 
 
 def stopped_by_hand(process: Process | None) -> str | None:
@@ -134,7 +133,7 @@ class EvidenceLog:
             self._spin.end()
         if spins:
             self._spin.add(seconds, at, noisy=step is Step.LOUD)
-            self._spin.tid = tid if self._spin.holds else None
+            self._spin.tid = tid
 
     @property
     def one_thread(self) -> bool:

@@ -9,7 +9,8 @@ In this order, the first that applies:
     connection refused, had answered before       | suspect, after `down`: down (refused)
     connection refused, had not answered yet      | loading, by its progress; or down
     503 while loading                             | loading, by its progress; without any: wedged (load)
-    /props says sleeping                          | sleeping
+    /props says sleeping                          | sleeping; wedged (slots-hang) if a client waits in vain
+    it has slept, and hangs                       | loading, by its progress
     anything else                                 | what the main loop's slots say: `mainloop`
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from llama_watchdog.core.evidence import Evidence, stopped_by_hand
 from llama_watchdog.core.loading import LoadProgress
 from llama_watchdog.core.mainloop import MainLoop
-from llama_watchdog.core.observation import Observation, Outcome, Process, Watch
+from llama_watchdog.core.observation import HANGS, Observation, Outcome, Process, Watch
 from llama_watchdog.core.pace import Learned
 from llama_watchdog.core.policy import StallPolicy
 from llama_watchdog.core.verdict import Reason, State, Verdict
@@ -39,6 +40,7 @@ class Judge:
         self.load = LoadProgress()
         self.loop = MainLoop(policy, watch, self.load)
         self.answered = False  # this incarnation has answered
+        self._waking = False  # it has slept, and has not answered /slots since
         self._identity: tuple[int | None, int | None] | None = None
         self._at: float | None = None
         self._streak = 0
@@ -98,10 +100,20 @@ class Judge:
             if early is not None:
                 return early
         if o.props is not None and o.props.sleeping:
-            self.loop.restart(o.at, forget=True)  # it loads again before it works again
-            return Verdict(State.SLEEPING)
+            self._waking = True  # once it no longer says so
+            return self.loop.asleep(o)
+        if self._waking and (waking := self._wakes(o)) is not None:
+            return waking
         self._streak = 0
         return self.loop.judge(o, step)
+
+    def _wakes(self, o: Observation) -> Verdict | None:
+        """It loads again before it works again; /props and /slots hang meanwhile, and /health says ok."""
+        if o.slots is not None and o.slots.outcome is Outcome.OK:
+            self._waking = False
+            return None
+        hangs = any(part is not None and part.outcome in HANGS for part in (o.slots, o.props))
+        return self._by_load(o, note="it wakes") if hangs else None
 
     def _rejoice(self, o: Observation) -> None:
         """It answers as a loaded server does."""
@@ -123,7 +135,7 @@ class Judge:
     def _forget(self, at: float) -> None:
         """Another incarnation: the old one's sins are not its own."""
         self._clocks_anew(at, forget=True)
-        self.answered = False
+        self.answered = self._waking = False
 
     def _clocks_anew(self, at: float, *, forget: bool = False) -> None:
         self.loop.restart(at, forget=forget)
@@ -176,7 +188,8 @@ class Judge:
         self._streak += 1
         self.load.see(o, o.at)
         lasting = o.at - self.load.moved_at
-        readable = o.process is not None and o.process.outcome is Outcome.OK
+        # Without the right to see its reads and writes a load from a slow disk shows no progress.
+        readable = o.process is not None and o.process.read_bytes is not None
         budget = self.policy.loading if readable else self.policy.computing
         due = max(0.0, budget - lasting)
         if lasting >= budget and self._streak >= self.policy.confirmations:

@@ -24,6 +24,7 @@ from llama_watchdog.core.progress import Progress
 from llama_watchdog.core.verdict import Reason, State, Verdict
 
 IDLE = Verdict(State.IDLE)
+SILENT = 10.0  # seconds; the server closes a connection that has been silent for 5 s, so what is older waits
 QUICK = 1.0  # seconds; an answer this fast did not wait for a step that outlasts two polls
 
 _WHY_BLIND = {
@@ -71,6 +72,23 @@ class MainLoop:
     def note(self, verdict: Verdict) -> None:
         """The verdict of the last poll, whoever found it."""
         self._last = verdict
+
+    def asleep(self, o: Observation) -> Verdict:
+        """It says that it sleeps. A client's request would have woken it, and then /props would hang."""
+        if not o.clients:
+            self.restart(o.at, forget=True)  # it loads again before it works again
+            self._load.restart(o.at)
+            return Verdict(State.SLEEPING)
+        self.evidence.see(o)
+        self._load.see(o, o.at)
+        evidence, held = self.evidence.judge(o, delivered=False)
+        began = max(self._since.setdefault(Reason.SLOTS_HANG, o.at) + SILENT, held, self._load.moved_at)
+        if evidence not in (Evidence.BLOCKED, Evidence.UNKNOWN) or o.at < began:
+            return Verdict(State.SLEEPING)
+        self._streak += 1
+        seconds = self.policy.blocked if evidence is Evidence.BLOCKED else self.policy.unknown
+        budget = Budget(evidence, seconds, began, "a client waits, and it sleeps on")
+        return self._against(budget, o, Reason.SLOTS_HANG, (), State.SLEEPING, o.at - began)
 
     def judge(self, o: Observation, step: float) -> Verdict:
         """The verdict on one poll, `step` seconds after the last."""
@@ -138,9 +156,9 @@ class MainLoop:
         if o.canary is not None and o.canary.outcome in HANGS:
             return self._put_off(o, Reason.CANARY, o.at - o.canary.seconds)
         if metrics is None or metrics.outcome is not Outcome.OK or not metrics.deferred:
+            self.evidence.calm(o)
             if metrics is None or metrics.outcome is not Outcome.SKIPPED:
                 self.calm()
-                self.evidence.calm(o)
             return IDLE
         return self._put_off(o, Reason.DEFERRED, self._since.setdefault(Reason.DEFERRED, o.at))
 
@@ -170,10 +188,11 @@ class MainLoop:
         self._streak += 1
         _, aside = self.progress.standing()
         budget = self._budget(o, Reason.FROZEN)
-        patience = max(self.policy.slot_patience, budget.seconds)
-        budget = replace(
-            budget, seconds=patience, began=min(track.moved_at for track in aside), why="others had moved"
-        )
+        began = min(track.moved_at for track in aside)
+        # The others may serve short tasks between two looks, of which only the turns of the loop are seen.
+        quiet = self.progress.turned_at + self.policy.unknown - began
+        patience = max(self.policy.slot_patience, budget.seconds, quiet)
+        budget = replace(budget, seconds=patience, began=began, why="others had moved")
         ids = tuple(track.slot.id for track in aside)
         verdict = self._against(budget, o, Reason.FROZEN, ids, State.SUSPECT, o.at - budget.began)
         return replace(verdict, reason=Reason.FROZEN)
@@ -186,7 +205,8 @@ class MainLoop:
             self.pace,
             load_moved_at=self._load.moved_at,
             hangs=reason is not Reason.FROZEN,
-            answers_mid_step=self.answers_mid_step,
+            # With /health hanging, too, it may be HTTP that is choked, and not the loop.
+            answers_mid_step=self.answers_mid_step and reason is not Reason.DEAF,
         )
 
     def _against(
@@ -218,6 +238,8 @@ class MainLoop:
         if slots.outcome is Outcome.SKIPPED:
             if not self._ever_seen and (o.health is None or o.health.outcome is not Outcome.OK):
                 return Verdict(State.BLIND, note="nothing was asked")
+            if self._last.state is State.IDLE:
+                self.evidence.calm(o)  # left alone on purpose, since it had nothing to do
             return self._keep()
         hangs = o.health is not None and o.health.outcome in HANGS
         if hangs and (deaf := self._deaf(o)) is not None:

@@ -55,6 +55,7 @@ class Slot:
     prompt_processed: int | None = None  # n_prompt_tokens_processed; None on builds without prompt counters
     remaining: int | None = None  # n_remain; -1: generation has no limit
     context: int | None = None  # n_ctx
+    cached: int | None = None  # n_prompt_tokens_cache: tokens of the prompt that were there already
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,16 +39,15 @@ class Phase(StrEnum):
 def phase_of(slot: Slot) -> Phase | None:
     """The phase of a slot at work; `None` where its build shows no prompt counters to tell it by.
 
-    While a batch of the prompt is computed, n_prompt_tokens is ahead of n_prompt_tokens_processed by it;
-    before the first batch, as while an image is encoded, it is not.
+    While a batch of the prompt is computed, n_prompt_tokens is ahead of what is processed and cached by it;
+    before and between batches, as while an image is encoded, it is not.
     """
     if slot.decoded:
         return Phase.DECODE
     if slot.prompt_processed is None:
         return None
-    if slot.prompt_processed or (slot.prompt or 0) > 0:
-        return Phase.PREFILL
-    return Phase.START
+    ahead = (slot.prompt or 0) > slot.prompt_processed + (slot.cached or 0)
+    return Phase.PREFILL if ahead else Phase.START
 
 
 def depth(slot: Slot) -> int:

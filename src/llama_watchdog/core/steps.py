@@ -34,6 +34,8 @@ WHOLE_CORE = 0.90
 SOME_CORE = 0.10
 OTHERS = 0.25  # of the spinning thread's time; a second thread that computes takes about as much as the first
 GPU_IDLE = 0.05
+# Bytes a second. A wedged server that logs its clients' retries to a file was measured at up to 2 kB/s.
+LOG_LINES = 100_000
 
 
 class Step(StrEnum):
@@ -62,7 +64,7 @@ def classify(before: Process, after: Process, seconds: float) -> tuple[Step, int
     reads = _grew(before.read_bytes, after.read_bytes)
     if after.state == "D" or reads or _grew(before.major_faults, after.major_faults):
         return Step.PAGING, None
-    wrote = _grew(before.write_bytes, after.write_bytes)
+    wrote = _wrote(before.write_bytes, after.write_bytes, seconds)
     if before.threads is None or after.threads is None:
         return _by_total(before.cpu, after.cpu, seconds, wrote=wrote), None
     usage = _usage(before.threads, after.threads, after.pid)
@@ -123,6 +125,11 @@ def _still(usage: _Usage, seconds: float, *, wrote: bool) -> Step:
     if usage.runnable or wrote or usage.total > NOISE * seconds:
         return Step.NOISY
     return Step.STILL
+
+
+def _wrote(before: int | None, after: int | None, seconds: float) -> bool:
+    """More than log lines."""
+    return before is not None and after is not None and after - before > LOG_LINES * seconds
 
 
 def _grew(before: int | None, after: int | None) -> bool:

@@ -72,7 +72,7 @@ def _part_as_json(part: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for field in fields(part):
         value = getattr(part, field.name)
-        if value is None or field.name == "slots":
+        if value is None or (type(part), field.name) in _NOT_WRITTEN:
             continue
         key = _WRITTEN_AS.get((type(part), field.name), field.name)
         out[key] = round(value, 6) if isinstance(value, float) else value
@@ -243,7 +243,15 @@ _PARTS: dict[str, Any] = {
     "unit": _unit,
     "canary": _canary,
 }
-# Of /props a trace keeps only what it is judged by; /metrics keeps llama-server's own names.
+# The slots are in the body. Of /props a trace keeps only what it is judged by: a model's path is its user's.
+_NOT_WRITTEN = {
+    (Slots, "slots"),
+    (Props, "model"),
+    (Props, "total_slots"),
+    (Props, "build"),
+    (Props, "router"),
+}
+# /metrics keeps llama-server's own names.
 _WRITTEN_AS = {
     (Metrics, "processing"): "requests_processing",
     (Metrics, "deferred"): "requests_deferred",

@@ -171,6 +171,7 @@ def _slot(item: object) -> Slot:
         _count(get("n_prompt_tokens_processed")),
         remaining,
         _count(get("n_ctx")),
+        _count(get("n_prompt_tokens_cache")),
     )
 
 

@@ -69,7 +69,6 @@ BEYOND_HELP: list[Entry] = [
             minutes=128,
         ),
         Acts(AT, 7200.0, "frozen", "computing", early=6900.0),
-        bug="each new task starts the clock of the spinning anew, and the computing budget is never asked",
     ),
     fault(
         "K11",

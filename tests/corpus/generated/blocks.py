@@ -54,7 +54,6 @@ BLOCKS: list[Entry] = [
         "late 2024",
         wedge(prefilling(Fault.BLOCK), form=LATE),
         HANGS,
-        bug="noise early in a standstill starts its clock anew",
     ),
     fault(
         "K1",
@@ -86,7 +85,6 @@ BLOCKS: list[Entry] = [
         "clients retry, and each retry is a line in a log file: pages are written",
         wedge(decoding(Fault.BLOCK), writes(1500.0, AT)),
         BLOCKED,
-        bug="a page of a log file now and then makes every step a noisy one",
     ),
     fault(
         "K1", "block-no-threads", "threads can't be seen", wedge(decoding(Fault.BLOCK), no_threads), BLOCKED

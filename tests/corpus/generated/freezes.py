@@ -54,7 +54,6 @@ FREEZES: list[Entry] = [
         "clients retry: HTTP threads tokenise for nothing",
         wedge(decoding(Fault.FREEZE), http_load(0.12, AT)),
         BLOCKED,
-        bug="noise early in a standstill starts its clock anew",
     ),
     fault(
         "K2",
@@ -123,7 +122,6 @@ FREEZES: list[Entry] = [
         wedge([*STRUCK, *beside(7500.0)], minutes=125, watcher=EVERY_TEN),
         Never(healthy=False),
         seen="suspect",
-        bug="a task that comes and goes between two looks is not taken for movement",
     ),
     fault(
         "K12",

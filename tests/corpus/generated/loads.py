@@ -151,7 +151,6 @@ LOADS: list[Entry] = [
             config=ServerConfig(download_seconds=3600.0, load_seconds=60.0),
         ),
         unseen="suspect down",
-        bug="without the right to see its writes a download shows no progress, and is ended after 30 min",
     ),
     fault(
         "K7",
@@ -203,7 +202,6 @@ LOADS: list[Entry] = [
             minutes=46,
         ),
         Acts(600.0, 1800.0, "load", None),
-        bug="a waking is judged as any hang, not as a load",
     ),
     fault(
         "K7",

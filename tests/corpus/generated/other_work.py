@@ -72,7 +72,6 @@ OTHER_WORK: list[Entry] = [
             config=ServerConfig(context=1 << 20, prefill_rate=30.0, decode_rate=5.0),
             watcher=EVERY_TEN,
         ),
-        bug="where /health hangs, too, and the process computes, 2 min are too short",
     ),
     healthy(
         "F4",
@@ -126,7 +125,6 @@ OTHER_WORK: list[Entry] = [
             [*FAST, Request(1000.0, Task(500, 100, encode_seconds=600.0))],
             text_before(1000, 990.0),
         ),
-        bug="prompt == processed: no batch is being computed, yet the pace of batches is applied",
     ),
     healthy(
         "F4",

@@ -66,7 +66,6 @@ SLEEPERS: list[Entry] = [
         ),
         seen="sleeping",
         unseen="down",
-        bug="a waking is judged as any hang, not as a load",
     ),
     healthy(
         "F7",
@@ -81,7 +80,6 @@ SLEEPERS: list[Entry] = [
             watcher=EVERY_TEN,
         ),
         seen="sleeping",
-        bug="a waking is judged as any hang, not as a load",
     ),
     healthy(
         "F7",

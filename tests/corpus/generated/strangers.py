@@ -181,6 +181,5 @@ STRANGERS: list[Entry] = [
         "a third of the answers of /slots are errors",
         wedge(decoding(Fault.FREEZE), slots_say(Outcome.ERROR, share=0.33)),
         Acts(AT, 60.0, "frozen", "blocked", early=30.0),
-        bug="a look that sees nothing takes the confirmation back",
     ),
 ]

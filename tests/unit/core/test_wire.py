@@ -36,9 +36,9 @@ EXPECTED = {
         Slot(1, False, context=4096),
     ),
     "b11669-fresh": (Slot(0, False, context=2048), Slot(1, False, context=2048)),
-    "b11669-prefill": (Slot(0, True, 0, 0, 3384, 2048, 40, 4096),),
-    "b11669-decoding": (Slot(0, True, 4, 220, 224, 4, 1780, 2048), Slot(1, False, context=2048)),
-    "b11669-idle": (Slot(0, False, 0, 0, 20, 0, -1, 4096),),
+    "b11669-prefill": (Slot(0, True, 0, 0, 3384, 2048, 40, 4096, 0),),
+    "b11669-decoding": (Slot(0, True, 4, 220, 224, 4, 1780, 2048, 0), Slot(1, False, context=2048)),
+    "b11669-idle": (Slot(0, False, 0, 0, 20, 0, -1, 4096, 0),),
 }
 
 
