@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rich.table import Table
+from rich.text import Text
 
 from llama_watchdog.cli import common
 from llama_watchdog.core.action import would_have
@@ -26,6 +27,7 @@ from llama_watchdog.core.observation import Observation
 from llama_watchdog.core.policy import Policy
 from llama_watchdog.core.trace import LONGEST_LINE, Header, TraceError, read
 from llama_watchdog.core.verdict import Verdict
+from llama_watchdog.core.verdict import seconds as words
 from llama_watchdog.settings import ConfigError, load
 
 LARGEST = 4 << 30  # characters of one trace: four times what `record` writes, and an end to any gzip bomb
@@ -190,21 +192,21 @@ def _is_cut(line: str) -> bool:
 def _table(summaries: list[Event]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("trace", overflow="fold")
-    table.add_column("polls", justify="right")
-    table.add_column("span", justify="right")
-    table.add_column("verdicts")
-    table.add_column("first action")
+    table.add_column("polls", justify="right", no_wrap=True)
+    table.add_column("span", justify="right", no_wrap=True)
+    table.add_column("first action", overflow="fold")
+    table.add_column("verdicts", overflow="fold")
     for summary in summaries:
         first = summary["first_action"]
-        verdicts = "  ".join(f"{state} {seconds:g}s" for state, seconds in summary["verdicts"].items())
-        acted = (
-            "never" if first is None else f"{first['action']} at {first['elapsed']:g}s ({first['reason']})"
-        )
+        acted = Text("never", style="green")
+        if first is not None:
+            acted = Text(f"{first['action']} at {first['elapsed']:.0f} s, {first['reason']}", style="red")
+        verdicts = ", ".join(f"{state} {words(seconds)}" for state, seconds in summary["verdicts"].items())
         table.add_row(
-            summary["trace"],
+            Path(summary["trace"]).name,
             str(summary["observations"]),
-            f"{summary['seconds']:g}s",
+            words(summary["seconds"]),
+            acted,
             verdicts,
-            f"[green]{acted}[/]" if first is None else f"[red]{acted}[/]",
         )
     return table

@@ -4,8 +4,9 @@ evidence  | budget                                     | runs since
 ----------+--------------------------------------------+------------------------------------------------
 blocked   | blocked                                    | the loop last turned, and the process is still
 spinning  | spinning                                   | the loop last turned, and the thread spins
-unknown   | unknown; also for /slots hanging on a      | the loop last turned, and the process is still
-          | build that answers in mid-step             |
+unknown   | unknown, or pace_factor × the step; also   | the loop last turned, and the process is still
+          | for /slots hanging on a build that answers |
+          | in mid-step                                |
 paging    | loading                                    | a token moved, or the load made progress
 computing | max(pace_floor, pace_factor × the step)    | a token moved
           | where its pace is known, else computing    |
