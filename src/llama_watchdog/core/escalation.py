@@ -184,6 +184,8 @@ def _to_restart(standing: Standing, policy: Policy, sight: Sight) -> Move:
 
 
 def _restarting(standing: Standing, policy: Policy, sight: Sight, _dry_run: bool) -> Move:
+    if sight.verdict.state is State.PAUSED:  # whatever it is that lives there, a person is at it
+        return Move(standing)
     if sight.verdict.state in SERVING:
         return _healed(replace(standing, last=standing.last or Action.RESTART))
     if _is_another(standing, sight):
@@ -228,6 +230,8 @@ def _starting_now(standing: Standing, policy: Policy, sight: Sight) -> Standing:
 
 
 def _starting(standing: Standing, policy: Policy, sight: Sight, dry_run: bool) -> Move:
+    if sight.verdict.state is State.PAUSED:  # its start is not to blame for the time that this takes
+        return Move(replace(standing, until=sight.at + policy.restart.start_timeout))
     if dry_run:
         return Move(replace(standing, stage=Stage.REHEARSED, until=None, restarts=()))
     if sight.verdict.state in SERVING:

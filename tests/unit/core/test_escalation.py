@@ -253,3 +253,9 @@ def test_a_healthy_look_after_our_sigterm_stops_the_ladder_and_remembers_the_sig
 def test_each_incident_has_a_number_of_its_own() -> None:
     bench = Bench().see(FROZEN, times=2).see(IDLE).see(FROZEN, times=2)
     assert [order.incident for order in bench.orders] == [1, 2]
+
+
+def test_a_starting_server_that_a_person_has_stopped_is_not_restarted_for_its_slowness() -> None:
+    policy = Policy(restart=RestartPolicy(start_timeout=60.0))
+    bench = Bench(policy).see(GONE, None, times=2).see(LOADING, NEW)
+    assert bench.see(Verdict(State.PAUSED), NEW, times=100).actions == ["restart"]
