@@ -125,12 +125,13 @@ REAL_FAULTS = [
         Never(healthy=False),
         seen="blind",
     ),
-    wedged(
+    fault(
         "F7",
-        "block-asleep",
-        "wedged while asleep: a client waits, and nobody wakes",
-        "slots-hang",
-        budget=40.0,
+        "real-block-asleep",
+        "wedged while asleep: the client that waits can't be told from one that polls /health",
+        Recorded("block-asleep"),
+        Never(healthy=False),
+        seen="sleeping",
     ),
 ]
 

@@ -47,6 +47,7 @@ class Asking:
         self._last: Observation | None = None
         self._verdict: Verdict | None = None
         self._idle_polls = 0
+        self._clients = 0
         self._cpu: float | None = None
         self._props_known = False
         self._has_slept = False  # then it can sleep, although its command line could not be seen to say so
@@ -73,11 +74,16 @@ class Asking:
         self._verdict = verdict
 
     def _follow_idleness(self, o: Observation, verdict: Verdict) -> None:
-        """A server that can sleep is left to sleep, until its CPU works or a client comes."""
+        """A server that can sleep is left to sleep, until its CPU works or another client comes.
+
+        One that stays proves nothing: monitoring keeps its connection, and must not keep the server awake.
+        """
         cpu = o.process.cpu if o.process is not None else None
         at_rest = verdict.state in (State.IDLE, State.SLEEPING)
         worked = cpu is not None and self._cpu is not None and cpu - self._cpu > 0.05 * self.watch.interval
-        if at_rest and not worked and not o.clients:
+        comes = (o.clients or 0) > self._clients
+        self._clients = o.clients or 0
+        if at_rest and not worked and not comes:
             self._idle_polls += 1
         else:
             self._idle_polls = 0

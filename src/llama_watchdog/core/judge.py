@@ -9,7 +9,7 @@ In this order, the first that applies:
     connection refused, had answered before       | suspect, after `down`: down (refused)
     connection refused, had not answered yet      | loading, by its progress; or down
     503 while loading                             | loading, by its progress; without any: wedged (load)
-    /props says sleeping                          | sleeping; wedged (slots-hang) if a client waits in vain
+    /props says sleeping                          | sleeping
     it has slept, and hangs                       | loading, by its progress
     anything else                                 | what the main loop's slots say: `mainloop`
 """
@@ -100,8 +100,10 @@ class Judge:
             if early is not None:
                 return early
         if o.props is not None and o.props.sleeping:
-            self._waking = True  # once it no longer says so
-            return self.loop.asleep(o)
+            # A client proves nothing here: who polls /health over one connection looks like one that waits.
+            self._waking = True  # as soon as it hangs
+            self._clocks_anew(o.at, forget=True)
+            return Verdict(State.SLEEPING)
         if self._waking and (waking := self._wakes(o)) is not None:
             return waking
         self._streak = 0

@@ -24,7 +24,6 @@ from llama_watchdog.core.progress import Progress
 from llama_watchdog.core.verdict import Reason, State, Verdict
 
 IDLE = Verdict(State.IDLE)
-SILENT = 10.0  # seconds; the server closes a connection that has been silent for 5 s, so what is older waits
 QUICK = 1.0  # seconds; an answer this fast did not wait for a step that outlasts two polls
 
 _WHY_BLIND = {
@@ -72,23 +71,6 @@ class MainLoop:
     def note(self, verdict: Verdict) -> None:
         """The verdict of the last poll, whoever found it."""
         self._last = verdict
-
-    def asleep(self, o: Observation) -> Verdict:
-        """It says that it sleeps. A client's request would have woken it, and then /props would hang."""
-        if not o.clients:
-            self.restart(o.at, forget=True)  # it loads again before it works again
-            self._load.restart(o.at)
-            return Verdict(State.SLEEPING)
-        self.evidence.see(o)
-        self._load.see(o, o.at)
-        evidence, held = self.evidence.judge(o, delivered=False)
-        began = max(self._since.setdefault(Reason.SLOTS_HANG, o.at) + SILENT, held, self._load.moved_at)
-        if evidence not in (Evidence.BLOCKED, Evidence.UNKNOWN) or o.at < began:
-            return Verdict(State.SLEEPING)
-        self._streak += 1
-        seconds = self.policy.blocked if evidence is Evidence.BLOCKED else self.policy.unknown
-        budget = Budget(evidence, seconds, began, "a client waits, and it sleeps on")
-        return self._against(budget, o, Reason.SLOTS_HANG, (), State.SLEEPING, o.at - began)
 
     def judge(self, o: Observation, step: float) -> Verdict:
         """The verdict on one poll, `step` seconds after the last."""

@@ -149,3 +149,12 @@ def test_metrics_that_are_switched_off_are_not_asked_again() -> None:
     assert after(asking, idle(0.0, clients=1)).metrics
     assert not after(asking, off).metrics
     assert not after(asking, idle(10.0, clients=1)).metrics
+
+
+def test_monitoring_that_keeps_its_connection_does_not_keep_the_server_awake() -> None:
+    asking = Asking(replace(CPU_SERVER, can_sleep=True))
+    for n in range(8):
+        asking.see(replace(seen(5.0 * n, slot(busy=False)), clients=1), Verdict(State.IDLE))
+    assert not asking.next(40.0).slots
+    asking.see(replace(seen(40.0, slot(busy=False)), clients=2), Verdict(State.IDLE))
+    assert asking.next(45.0).slots
