@@ -75,7 +75,11 @@ class House:
     def start_server(self) -> None:
         """Start the server's unit, and wait until a completion is answered."""
         self.systemctl("start", SERVER)
-        wait_until(self.client.serves, 30.0, "the server to serve")
+        try:
+            wait_until(self.client.serves, 30.0, "the server to serve")
+        except TimeoutError as error:
+            status = self.testbed.run("systemctl", "status", "--lines=40", "--full", SERVER, check=False)
+            raise AssertionError(f"{error}\n{status.stdout}") from None
 
     def wedge(self, mode: str, within: str = "") -> None:
         """As `RealServer.wedge`."""
