@@ -95,8 +95,8 @@ def test_an_hour_of_endless_generation() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_an_hour_of_traffic_in_every_format(name: str) -> None:
-    happenings = traffic(until=HOUR, every=30.0)
+def test_half_an_hour_of_traffic_in_every_format(name: str) -> None:
+    happenings = traffic(until=0.5 * HOUR, every=15.0)
     play = Play(ServerConfig(half_rate_depth=2000, variation=0.3), happenings, form=FORMATS[name]).run(HOUR)
     assert play.done == []
 
@@ -113,5 +113,5 @@ def test_an_hour_of_traffic_in_every_format(name: str) -> None:
     ids=["no process", "no io", "no key", "1 s", "30 s"],
 )
 def test_traffic_seen_with_few_rights_or_at_odd_intervals(watcher: Watcher) -> None:
-    happenings = traffic(until=HOUR, every=30.0)
-    assert Play(happenings=happenings, watcher=watcher).run(HOUR).done == []
+    happenings = traffic(until=0.5 * HOUR, every=15.0)
+    assert Play(happenings=happenings, watcher=watcher).run(0.5 * HOUR).done == []

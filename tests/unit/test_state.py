@@ -45,9 +45,13 @@ def test_a_state_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     assert said.getvalue().count("can't be") == 1
 
 
-def test_no_more_is_kept_than_a_few_hundred_servers(tmp_path: Path) -> None:
+def test_no_more_is_kept_than_a_bounded_number_of_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest are forgotten."""
+    monkeypatch.setattr("llama_watchdog.state._MAX_SERVERS", 8)
     state = StateFile(tmp_path)
-    for number in range(300):
+    for number in range(12):
         state.keep(f"model {number}", PACE)
-    assert StateFile(tmp_path).pace("model 0") == Learned()
-    assert StateFile(tmp_path).pace("model 299") == PACE
+    assert StateFile(tmp_path).pace("model 3") == Learned()
+    assert StateFile(tmp_path).pace("model 4") == PACE
