@@ -77,7 +77,7 @@ _PLAIN = {
     State.SLEEPING: "asleep until the next request",
     State.BLIND: "nothing can be seen of its slots",
     State.PAUSED: "stopped from outside",
-    State.HELD: "restarting it has not helped; hands off until released",
+    State.HELD: "restarting it has not helped; hands off until it serves again",
     State.UNKILLABLE: "alive after SIGKILL; nothing is started beside it",
 }
 
