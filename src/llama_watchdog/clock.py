@@ -19,12 +19,12 @@ class WatchClock:
     """Starts at 0 when made. CLOCK_MONOTONIC stands still in a suspend: the difference is the sleep."""
 
     def __init__(self) -> None:
-        self._began = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.began = time.clock_gettime(time.CLOCK_BOOTTIME)  # seconds since the machine's start
         self._asleep = self._sleep_so_far()
 
     def now(self) -> float:
         """Seconds since the watch began."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - self._began
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.began
 
     def moment(self) -> Moment:
         """Now, with the time slept since the last call."""

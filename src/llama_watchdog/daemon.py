@@ -14,22 +14,36 @@ from llama_watchdog import log
 from llama_watchdog.clock import wall_time
 from llama_watchdog.core.events import Event, with_time
 from llama_watchdog.notify.systemd import Notifier
+from llama_watchdog.parts import hands_of, observer_of
 from llama_watchdog.settings import ConfigError, Settings
-from llama_watchdog.state import StateFile
-from llama_watchdog.watching import ServerWatch, hands_of, observer_of
+from llama_watchdog.store import Store, Wish, Wishes
+from llama_watchdog.supervisors.base import Supervisor
+from llama_watchdog.watching import ServerWatch
 
 TICK = 0.5  # seconds between looks at how far the rounds are
 
 
 class Daemon:
-    """Watches every configured server until told to end. `load` reads the configuration anew."""
+    """Watches every configured server until told to end. `load` reads the configuration anew.
 
-    def __init__(self, settings: Settings, load: Callable[[], Settings]) -> None:
+    `supervisor`: who runs the server, where it isn't as configured: then there is one server only.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Callable[[], Settings],
+        *,
+        supervisor: Supervisor | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
         self.settings = settings
         self.load = load
+        self.supervisor = supervisor
         self.log = log.get_logger()
-        self.notifier = Notifier()
-        self.state = StateFile(settings.state_dir)
+        self.notifier = notifier or Notifier()
+        self.store = Store(settings.state_dir, self.log.warning)
+        self.wishes = Wishes(settings.state_dir, self.log.warning)
         self.watches: dict[str, ServerWatch] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
@@ -50,6 +64,8 @@ class Daemon:
             self.notifier.stopping()
             for name in list(self._tasks):
                 await self._end(name)
+            await self.store.close()
+            await self.wishes.close()
             self.notifier.close()
 
     def _start(self, name: str) -> None:
@@ -58,10 +74,10 @@ class Daemon:
             self.log.warning(f"{key} is set, but has no effect in this version")
         watch = ServerWatch(
             server,
-            observer=observer_of(server),
-            hands=hands_of(server, dry_run=self.settings.dry_run),
+            observer=observer_of(server, supervisor=self.supervisor),
+            hands=hands_of(server, dry_run=self.settings.dry_run, supervisor=self.supervisor),
             tell=self._tell,
-            state=self.state,
+            store=self.store,
         )
         self.watches[name] = watch
         self._tasks[name] = asyncio.create_task(watch.run(), name=f"watch {name}")
@@ -80,13 +96,14 @@ class Daemon:
             if self._reload.is_set():
                 self._reload.clear()
                 await self._reconfigure()
+            await self._heed_wishes()
             rounds = {watch: watch.rounds for watch in self.watches.values()}
             # All of them: one that hangs must not hide behind the others. One that sleeps until its next look
             # has completed its round, and its interval may be longer than WatchdogSec=.
             if all(
                 count and (watch.asleep or count > pinged.get(watch, 0)) for watch, count in rounds.items()
             ):
-                if not self._ready:
+                if not self._ready and self.is_ready():
                     self._ready = True
                     self.notifier.ready()
                 self.notifier.alive()
@@ -97,8 +114,26 @@ class Daemon:
                     error = None if task.cancelled() else task.exception()
                     self.log.error(f"the watch of {name} has ended by an error of our own", exc_info=error)
                     return 1
+            if (code := self.over()) is not None:
+                return code
             await self._pause()
         return 0
+
+    def is_ready(self) -> bool:
+        """Whether systemd may hear READY, once every watch has completed a round."""
+        return True
+
+    def over(self) -> int | None:
+        """The exit code, where there is nothing more to watch."""
+        return None
+
+    async def _heed_wishes(self) -> None:
+        """What admins have asked for by `pause`, `resume` and `release`."""
+        wishes = await self.wishes.read()
+        for watch in self.watches.values():
+            wish = wishes.get(watch.target, Wish())
+            if await watch.heed(wish) and wish.release is not None:
+                await self.wishes.released(watch.target, wish.release)
 
     async def _pause(self) -> None:
         waits = [asyncio.create_task(event.wait()) for event in (self._stop, self._reload)]
@@ -132,7 +167,8 @@ class Daemon:
         for name, server in settings.servers.items():
             known = old.servers.get(name)
             if known is not None and known.url == server.url:
-                await self.watches[name].reconfigure(server, hands_of(server, dry_run=settings.dry_run))
+                hands = hands_of(server, dry_run=settings.dry_run, supervisor=self.supervisor)
+                await self.watches[name].reconfigure(server, hands)
                 continue
             if known is not None:
                 await self._end(name)
@@ -150,7 +186,6 @@ def _without_effect(settings: Settings, name: str) -> list[str]:
         "web.listen": settings.web.listen,
         "alerts.urls": settings.alerts.urls,
         "alerts.webhook": settings.alerts.webhook,
-        f"servers.{name}.container": server.container,
         f"servers.{name}.hooks.on_event": server.hooks.on_event,
     }
     return [key for key, value in found.items() if value]

@@ -12,10 +12,20 @@ import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from llama_watchdog import privileges
 
 _DATAGRAM = 256 * 1024  # more than one write can carry: net.core.wmem_default is 208 KiB
 _LEFTOVERS = 1024  # datagrams read after the end: net.unix.max_dgram_qlen is 10, and with systemd 512
 _REAP_SECONDS = 1.0
+
+
+# What our own service manager, and whoever configured us, told us alone: a program that is started by us must
+# not speak in our name (WATCHDOG=1, READY=1), nor see our keys.
+_OURS = ("NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "LLAMA_WATCHDOG_")
+
+_spawning: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +40,32 @@ class Finished:
     err: str
 
 
-async def run(argv: Sequence[str], *, timeout: float, keep: int = 64 * 1024) -> Finished:  # noqa: ASYNC109 - kills, then returns
+async def run(
+    argv: Sequence[str],
+    *,
+    timeout: float,  # noqa: ASYNC109 - kills, then returns
+    keep: int = 64 * 1024,
+    capability: str = "",
+) -> Finished:
     """Run `argv` (no shell, nothing on standard input) for at most `timeout` seconds.
 
-    Ends with the program itself: whatever it leaves running in the background is neither waited for nor
-    ended. Out of time, or cancelled, its whole process group is killed. Of each output the last `keep`
-    bytes are kept. Raises OSError where it can't be started.
+    Of our capabilities it gets `capability` alone, where we have it, and of our environment nothing that is
+    meant for us only. Ends with the program itself: whatever it leaves running in the background is neither
+    waited for nor ended. Out of time, or cancelled, its whole process group is killed. Of each output the
+    last `keep` bytes are kept. Raises OSError where it can't be started.
     """
     with _Tail(keep) as out, _Tail(keep) as err:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=out.theirs.fileno(),
-            stderr=err.theirs.fileno(),
-            start_new_session=True,
-        )
+        # One at a time: what is started meanwhile would inherit the capability, too.
+        async with _spawning.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            with privileges.ambient(capability) if capability else contextlib.nullcontext():
+                process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out.theirs.fileno(),
+                    stderr=err.theirs.fileno(),
+                    start_new_session=True,
+                    env=environment(),
+                )
         code: int | None = None
         try:
             async with asyncio.timeout(timeout):
@@ -55,6 +76,11 @@ async def run(argv: Sequence[str], *, timeout: float, keep: int = 64 * 1024) -> 
             if process.returncode is None:
                 await _kill_group(process)
         return Finished(code, out.text(), err.text())
+
+
+def environment() -> dict[str, str]:
+    """What a program started by us gets of our environment."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
 
 
 async def _kill_group(process: asyncio.subprocess.Process) -> None:

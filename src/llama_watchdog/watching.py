@@ -1,104 +1,46 @@
 """The watch of one server: observe, judge, act, and sleep until the next look is due.
 
-What belongs here is the order in which eyes, engine and hands take their turns. Grace periods are the
+What belongs here is the order in which eyes, engine, memory and hands take their turns. Grace periods are the
 engine's state: nothing here waits for an action to take effect.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from llama_watchdog import log
-from llama_watchdog.actions import hands as hands_module
 from llama_watchdog.actions.hands import Hands
 from llama_watchdog.clock import WatchClock
 from llama_watchdog.core.blindspots import blind_spots
 from llama_watchdog.core.engine import Engine
 from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Observation, Watch
+from llama_watchdog.core.remembering import after_reboot, as_json, from_json, take_over
+from llama_watchdog.core.standing import Stage, Standing
 from llama_watchdog.core.verdict import State, Verdict
-from llama_watchdog.probes import place
-from llama_watchdog.probes.gpu import GpuProbe
-from llama_watchdog.probes.llama_http import LlamaHttp
+from llama_watchdog.lock import TargetLock
+from llama_watchdog.parts import observer_of
 from llama_watchdog.probes.observer import Observer
-from llama_watchdog.probes.process import ProcessProbe
-from llama_watchdog.settings import ConfigError, ServerSettings
-from llama_watchdog.state import StateFile
+from llama_watchdog.settings import ServerSettings
+from llama_watchdog.settings.targets import listens_at
+from llama_watchdog.store import Pause, Store, Wish
 
 Tell = Callable[[Event], None]
 Keep = Callable[[Watch, Observation], None]
 
-# How long a poll waits for answers before it reports them as pending. An idle server answers in
-# milliseconds; what takes longer is seen at the next poll.
-PATIENCE = 1.0
 KEEP_EVERY = 60.0  # seconds between two writes of what was learned
 
 
-def observer_of(server: ServerSettings, *, patience: float = PATIENCE) -> Observer:
-    """The eyes on a server. Raises ConfigError where its key, headers or certificates can't be used."""
-    return Observer(
-        http=_http(server, patience),
-        process=_process_probe(server),
-        gpu=GpuProbe(),
-        unit=server.unit,
-        watch=Watch(server=server.name, interval=server.probe.interval),
-    )
-
-
-def _http(server: ServerSettings, patience: float) -> LlamaHttp:
-    try:
-        return LlamaHttp(
-            server.url,
-            api_key=server.key(),
-            ca_file=server.ca_file,
-            headers=server.plain_headers(),
-            health_timeout=server.probe.health_timeout,
-            slots_timeout=server.probe.slots_timeout,
-            patience=min(patience, server.probe.slots_timeout),
-        )
-    except OSError as error:
-        where = f"servers.{server.name}.ca_file: {server.ca_file}"
-        raise ConfigError(f"{where}: {error.strerror or 'no certificates can be read from it'}") from None
-    except ValueError as error:
-        raise ConfigError(f"servers.{server.name}: {error}") from None
-
-
-def _process_probe(server: ServerSettings) -> ProcessProbe:
-    return ProcessProbe(
-        url=server.url,
-        process_name=server.process_name,
-        unit=server.unit or None,
-        pid_file=server.pid_file,
-    )
-
-
-def hands_of(server: ServerSettings, *, dry_run: bool) -> Hands:
-    """What can be done to a server, as configured. Raises ConfigError for what this version can't do."""
-    via = server.restart.via
-    if via in ("container", "child"):
-        raise ConfigError(
-            f"servers.{server.name}.restart.via: '{via}' is not to be had in this version: "
-            "use systemd, command or none"
-        )
-    restart = None
-    if via == "systemd" or (via == "auto" and server.unit):
-        restart = hands_module.by_systemd(server.unit)
-    elif via == "command" or (via == "auto" and server.restart.command):
-        restart = hands_module.by_command(server.restart.command)
-    return Hands(port=_own_port(server.url), unit=server.unit, restart=restart, dry_run=dry_run)
-
-
-def _own_port(url: str) -> int | None:
-    """The port whose connections may be closed: only where it is certainly this machine's."""
-    where = place.parse(url)
-    return where.port if where.path is None and place.always_here(where) else None
-
-
 class ServerWatch:
-    """One server under watch. `tell` gets each event, `keep` each observation with what is known by then."""
+    """One server under watch. `tell` gets each event, `keep` each observation with what is known by then.
+
+    `store`: where is kept what outlives this process. Without one nothing does, no lock is taken, and no
+    wish is heeded.
+    """
 
     def __init__(
         self,
@@ -108,17 +50,22 @@ class ServerWatch:
         hands: Hands,
         tell: Tell,
         keep: Keep | None = None,
-        state: StateFile | None = None,
+        store: Store | None = None,
     ) -> None:
         self.server = server
+        self.target = listens_at(server.url)
         self.observer = observer
         self.hands = hands
         self.tell = tell
         self.keep = keep
-        self._state = state
+        self._store = store
+        self._lock = TargetLock(self.target)
+        self._kept: Standing | None = None  # the standing that is remembered; None: not looked for yet
+        self._pause: Pause | None = None
         self._said: set[str] = set()
         self._fingerprint: str | None = None
         self._kept_at = 0.0
+        self.log = log.get_logger(server=server.name)
         self.clock = WatchClock()
         self.rounds = 0
         self.engine = Engine(server.policy(), observer.watch, dry_run=hands.dry_run)
@@ -143,48 +90,120 @@ class ServerWatch:
 
     async def round(self) -> float:
         """One look and what follows from it; returns when the next one is due."""
+        await self._claim()
         observer = self.observer
         ask = self.engine.ask(self.clock.now())
         observation = await observer.look(self.clock, ask, attentive=not self.engine.calm)
-        self._adopt()
+        await self._adopt()
         if self.keep is not None:
             self.keep(observer.watch, observation)
         self._say_what_is_hidden(observation)
         step = self.engine.step(observation)
-        for event in step.events:
-            self.tell(event)
+        self._tell(step.events)
+        await self._remember()  # before it is done: whoever comes after us must know what was begun
         if step.order is None:
             return step.next_look
         result = await self.hands.do(step.order)
         now = self.clock.now()
-        for event in self.engine.done(step.order, result, now):
-            self.tell(event)
+        self._tell(self.engine.done(step.order, result, now))
+        await self._remember()
         return self.engine.next_look(now)
+
+    def _tell(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            self.tell(event)
 
     def _say_what_is_hidden(self, observation: Observation) -> None:
         """Once for each thing that can't be seen of a server that is up, with what would show it."""
         for line in blind_spots(observation, self.observer.watch, self.observer.why):
             if line not in self._said:
                 self._said.add(line)
-                log.get_logger(server=self.server.name).warning(line)
+                self.log.warning(line)
 
-    def _adopt(self) -> None:
+    # Whose server it is
+
+    async def _claim(self) -> None:
+        """Nothing is done without the lock, nor in a pause. With the lock comes what its last holder left."""
+        if self._store is None or self.hands.dry_run:
+            return
+        holder = self._lock.take()
+        if holder:
+            self._keep_off(f"{holder} watches it already")
+        elif self._pause is not None:
+            self._keep_off(f"paused by its admin{_until(self._pause)}")
+        elif self.engine.hands_off:
+            self.engine.hands_off = ""
+            self.log.info("hands on again")
+        if not holder and self._kept is None:
+            await self._take_over()
+
+    def _keep_off(self, why: str) -> None:
+        if why != self.engine.hands_off:
+            self.engine.hands_off = why
+            self.log.warning(f"hands off: {why}")
+
+    async def heed(self, wish: Wish) -> bool:
+        """What its admin wants; whether a release among it was granted."""
+        if wish.pause != self._pause:
+            self._pause = wish.pause
+            self._wake.set()
+        if wish.release is None or not self._lock.held:
+            return False
+        async with self._turn:
+            self._tell(self.engine.release(self.clock.now()))
+            await self._remember()
+        self._wake.set()
+        return True
+
+    # What outlives this process
+
+    async def _take_over(self) -> None:
+        assert self._store is not None  # noqa: S101 - the caller has looked
+        self._kept = self.engine.standing
+        remembered = await self._store.standing(self.target)
+        if remembered is None:
+            return
+        try:
+            standing, kept_at = from_json(remembered.standing, self.clock.began)
+        except ValueError:
+            self.log.warning("what was remembered of it can't be read: begun anew")
+            return
+        if not remembered.this_boot:
+            self.engine.take_over(after_reboot(standing))
+            return
+        self.engine.take_over(take_over(standing, self.clock.now(), kept_at))
+        if standing.target is not None:
+            self.observer.process.expect(standing.target)
+        if self.engine.standing.stage is not Stage.WATCHING:
+            self.log.info(f"going on with incident {standing.incident}: {self.engine.standing.stage}")
+
+    async def _remember(self) -> None:
+        standing = self.engine.standing
+        if self._store is None or self._kept is None or standing == self._kept:
+            return
+        self._kept = standing
+        value = as_json(standing, self.clock.began, self.clock.now())
+        await self._store.remember(self.target, value)
+
+    async def _adopt(self) -> None:
         """Let the engine know what is known of the server by now, its pace of old included."""
         observer = self.observer
         if observer.watch != self.engine.watch:
             self.engine.adopt(observer.watch)
-        if self._state is None or observer.fingerprint is None:
+        if self._store is None or observer.fingerprint is None:
             return
         if observer.fingerprint != self._fingerprint:
             self._fingerprint = observer.fingerprint
-            self.engine.adopt(observer.watch, self._state.pace(observer.fingerprint))
+            self.engine.adopt(observer.watch, await self._store.pace(observer.fingerprint))
         elif self.clock.now() - self._kept_at >= KEEP_EVERY:
-            self._keep_pace()
+            await self._keep_pace()
 
-    def _keep_pace(self) -> None:
-        if self._state is not None and self._fingerprint is not None:
+    async def _keep_pace(self) -> None:
+        if self._store is not None and self._fingerprint is not None:
             self._kept_at = self.clock.now()
-            self._state.keep(self._fingerprint, self.engine.judge.learned)
+            await self._store.keep_pace(self._fingerprint, self.engine.judge.learned)
+
+    # A new configuration
 
     async def reconfigure(self, server: ServerSettings, hands: Hands) -> None:
         """Take over new settings between two rounds; what is known of the server stays.
@@ -198,7 +217,7 @@ class ServerWatch:
     async def _reconfigure(self, server: ServerSettings, hands: Hands) -> None:
         eyes = _eyes(server)
         if eyes != self._eyes:
-            observer = observer_of(server)
+            observer = observer_of(server, supervisor=hands.supervisor)
             if _whose(server) == _whose(self.server):  # the incarnation that is known stays known
                 observer.process = self.observer.process
             observer.watch = replace(self.observer.watch, interval=server.probe.interval)
@@ -224,9 +243,10 @@ class ServerWatch:
         self._wake.clear()
 
     async def aclose(self) -> None:
-        """Give up what is in flight."""
-        self._keep_pace()
+        """Give up what is in flight, and the server to whoever comes next."""
+        await self._keep_pace()
         await self.observer.aclose()
+        self._lock.release()
 
     @property
     def line(self) -> str:
@@ -234,13 +254,19 @@ class ServerWatch:
         verdict = self.verdict
         if verdict is None:
             return f"{self.server.name}: not looked at yet"
-        if verdict.state in (State.IDLE, State.BUSY):
-            return f"{self.server.name}: {verdict.state}"
-        return f"{self.server.name}: {verdict.state} ({verdict.text})"
+        why = "" if verdict.state in (State.IDLE, State.BUSY) else f" ({verdict.text})"
+        off = f", hands off: {self.engine.hands_off}" if self.engine.hands_off else ""
+        return f"{self.server.name}: {verdict.state}{why}{off}"
 
 
-def _whose(server: ServerSettings) -> tuple[str, str, Path | None, str]:
-    return server.url, server.unit, server.pid_file, server.process_name
+def _until(pause: Pause) -> str:
+    if pause.until is None:
+        return ""
+    return f" until {time.strftime('%H:%M', time.localtime(pause.until))}"
+
+
+def _whose(server: ServerSettings) -> tuple[str, str, str, Path | None, str]:
+    return server.url, server.unit, server.container, server.pid_file, server.process_name
 
 
 def _eyes(server: ServerSettings) -> tuple[object, ...]:

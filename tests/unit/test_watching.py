@@ -17,9 +17,10 @@ from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Observation, Outcome, Process, Watch
 from llama_watchdog.core.standing import Order
 from llama_watchdog.core.verdict import State
+from llama_watchdog.parts import hands_of, observer_of
 from llama_watchdog.settings import ConfigError, ServerSettings
 from llama_watchdog.settings.schema import ProbeSettings, RestartSettings, StallSettings
-from llama_watchdog.watching import ServerWatch, hands_of, observer_of
+from llama_watchdog.watching import ServerWatch
 from tests.support.facts import CPU_SERVER, PID, seen, slot
 
 
@@ -32,6 +33,7 @@ class World:
         self.fingerprint = None
         self.why = ""
         self.process = object()
+        self.supervisor = None
         self.dry_run = False
         self.result = Result(Done.DONE, "done")
         self.at = 0.0
@@ -321,9 +323,9 @@ def test_only_connections_to_this_machine_are_closed(url: str, port: int | None)
     ("keys", "way"),
     [
         ({}, None),
-        ({"unit": "llama.service"}, "by_systemd"),
+        ({"unit": "llama.service"}, "SystemdUnit"),
         ({"restart": RestartSettings(command=("true",))}, "by_command"),
-        ({"unit": "llama.service", "restart": RestartSettings(command=("true",))}, "by_systemd"),
+        ({"unit": "llama.service", "restart": RestartSettings(command=("true",))}, "SystemdUnit"),
         ({"unit": "llama.service", "restart": RestartSettings(via="none")}, None),
         (
             {"unit": "llama.service", "restart": RestartSettings(via="command", command=("true",))},

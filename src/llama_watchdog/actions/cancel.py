@@ -69,7 +69,8 @@ async def _close_clients(port: int, seconds: float) -> Result:
 
 
 async def _ss(flags: str, which: str, seconds: float) -> subprocesses.Finished:
-    return await subprocesses.run(["ss", flags, "state", "established", which], timeout=seconds, keep=_KEEP)
+    argv = ["ss", flags, "state", "established", which]
+    return await subprocesses.run(argv, timeout=seconds, keep=_KEEP, capability="net_admin")
 
 
 def _refused(finished: subprocesses.Finished) -> Result:

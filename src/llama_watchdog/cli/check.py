@@ -15,8 +15,9 @@ from llama_watchdog.cli import common
 from llama_watchdog.core.events import verdict_event
 from llama_watchdog.core.observation import HANGS, Observation, Outcome, Process
 from llama_watchdog.core.verdict import State
+from llama_watchdog.parts import hands_of, observer_of
 from llama_watchdog.settings import ServerSettings, Settings
-from llama_watchdog.watching import ServerWatch, hands_of, observer_of
+from llama_watchdog.watching import ServerWatch
 
 FINE = frozenset({State.IDLE, State.BUSY, State.SLEEPING})
 UNKNOWN = frozenset({State.BLIND, State.SUSPECT})

@@ -21,12 +21,13 @@ from llama_watchdog.core.action import Done, Identity, Result
 from llama_watchdog.core.asking import Ask
 from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Outcome
+from llama_watchdog.parts import observer_of
 from llama_watchdog.probes.llama_http import LlamaHttp
 from llama_watchdog.settings import ServerSettings
 from llama_watchdog.settings.schema import EscalationSettings, ProbeSettings, StallSettings
 from llama_watchdog.simulator.faults import Fault
 from llama_watchdog.simulator.launch import Simulated
-from llama_watchdog.watching import ServerWatch, observer_of
+from llama_watchdog.watching import ServerWatch
 
 SERVER_FLAGS = ("--threads", "2", "--decode-rate", "20", "--second-sigterm", "hangs", "--load-seconds", "2s")
 PATIENCE = 50.0  # seconds after which a story that does not end is given up

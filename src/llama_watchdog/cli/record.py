@@ -18,9 +18,10 @@ from llama_watchdog.core.events import Event, with_time
 from llama_watchdog.core.observation import Observation, Watch
 from llama_watchdog.core.pace import Learned
 from llama_watchdog.core.trace import Header, header_line, poll_line
+from llama_watchdog.parts import hands_of, observer_of
 from llama_watchdog.probes.observer import Observer
 from llama_watchdog.settings import ConfigError, ServerSettings
-from llama_watchdog.watching import ServerWatch, hands_of, observer_of
+from llama_watchdog.watching import ServerWatch
 
 MAX_BYTES = 1 << 30  # of a trace: a day of 4 slots at 5 s is some 20 MB
 

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from typing import Any
 
-from llama_watchdog import log
+from llama_watchdog import log, privileges
 from llama_watchdog.cli import common
 from llama_watchdog.daemon import Daemon
 
@@ -21,6 +21,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Watch until told to end."""
+    privileges.drop_ambient()
     settings = common.settings_of(options)
     log.configure(settings.log_level, settings.log_format)
     return asyncio.run(Daemon(settings, lambda: common.settings_of(options)).run())

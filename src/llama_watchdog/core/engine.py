@@ -9,19 +9,21 @@ from dataclasses import dataclass, replace
 
 from llama_watchdog.core.action import Action, Done, Identity, Result
 from llama_watchdog.core.asking import Ask, Asking
-from llama_watchdog.core.escalation import look, outcome
+from llama_watchdog.core.escalation import aside, look, outcome
 from llama_watchdog.core.events import Event, action_event, verdict_event
 from llama_watchdog.core.judge import Judge
 from llama_watchdog.core.observation import Observation, Outcome, Watch
 from llama_watchdog.core.pace import Learned
 from llama_watchdog.core.policy import Policy
-from llama_watchdog.core.standing import Order, Sight, Stage, Standing
+from llama_watchdog.core.restarting import release
+from llama_watchdog.core.standing import Move, Order, Sight, Stage, Standing
 from llama_watchdog.core.verdict import State, Verdict
 
 # /slots is left alone this long after a cancel: a request without streaming is freed only after a full
 # second in which the server produced no result for anyone, and an answer to us is a result.
 QUIET_AFTER_CANCEL = 3.0
 SOONEST = 0.25
+WAITING = 1.0  # between looks while a start waits for the world, and for no time that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Engine:
         self.asking = Asking(watch)
         self.standing = Standing()
         self.verdict: Verdict | None = None
+        self.hands_off = ""  # why nothing is to be done, whatever is seen
         self._told: tuple[object, ...] | None = None
         self._known: Identity | None = None  # the last incarnation that was seen alive
 
@@ -59,6 +62,15 @@ class Engine:
         self.policy = policy
         self.dry_run = dry_run
         self.judge.reconfigure(policy.stall)
+
+    def take_over(self, standing: Standing) -> None:
+        """Go on where a watchdog before this one has ended (`remembering`)."""
+        self.standing = standing
+        self._known = standing.target
+
+    def release(self, at: float) -> tuple[Event, ...]:
+        """Forgive its restarts, and lift a hold."""
+        return self._take(release(self.standing, at), at)
 
     @property
     def calm(self) -> bool:
@@ -77,30 +89,43 @@ class Engine:
         if self.standing.stage is not Stage.WATCHING:
             self.judge.break_pace()
         self.asking.see(observation, verdict)
-        sight = Sight(at, verdict, _target(observation), observation.unit, self.judge.delivered)
+        sight = Sight(
+            at,
+            verdict,
+            _target(observation),
+            observation.unit,
+            self.judge.delivered,
+            self.judge.proven,
+            observation.left,
+        )
         self._known = sight.target or self._known
-        move = look(self.standing, self.policy, sight, dry_run=self.dry_run)
+        if self.hands_off:
+            move = aside(self.standing, self.hands_off)
+        else:
+            move = look(self.standing, self.policy, sight, dry_run=self.dry_run)
         order = move.order
         if order is not None and order.target is None:
             order = replace(order, target=self._known)
-        self.standing = move.standing
+        told_of_move = self._take(move, at)
         shown = self._overlay(verdict)
         events = []
         told = (shown.state, shown.reason)
         if told != self._told:
             self._told = told
             events.append(verdict_event(self.watch.server, at, shown))
-        if move.report is not None:
-            events.append(action_event(self.watch.server, at, move.report, dry_run=self.dry_run))
+        events += told_of_move
         self.verdict = shown
         return Step(shown, tuple(events), order, self._next_look(at, verdict))
 
     def done(self, order: Order, result: Result, at: float) -> tuple[Event, ...]:
         """Take in how an order went."""
-        move = outcome(self.standing, order.action, result, at)
-        self.standing = move.standing
         if order.action is Action.CANCEL and result.outcome is Done.DONE:
             self.asking.quiet_until = at + QUIET_AFTER_CANCEL
+        return self._take(outcome(self.standing, order.action, result, at), at)
+
+    def _take(self, move: Move, at: float) -> tuple[Event, ...]:
+        """The new standing, and what is to be told of it."""
+        self.standing = move.standing
         if move.report is None:
             return ()
         return (action_event(self.watch.server, at, move.report, dry_run=self.dry_run),)
@@ -123,14 +148,17 @@ class Engine:
         times = [at + self.watch.interval]
         if self.standing.until is not None and self.standing.until >= at:
             times.append(self.standing.until)
+        if self.standing.stage is Stage.RESTARTING and (self.standing.until or at) <= at:
+            times.append(at + WAITING)
         if verdict.due and not verdict.fault:
             times.append(at + verdict.due)
         return max(soonest, min(times))
 
 
 def _target(observation: Observation) -> Identity | None:
+    """The incarnation that was looked at, one that has ended included."""
     process = observation.process
-    if process is None or process.outcome is not Outcome.OK:
+    if process is None or process.outcome not in (Outcome.OK, Outcome.GONE):
         return None
     if process.pid is None or process.start_ticks is None:
         return None

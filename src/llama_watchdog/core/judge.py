@@ -52,6 +52,11 @@ class Judge:
         return self.loop.progress.delivered
 
     @property
+    def proven(self) -> bool:
+        """Whether its main loop has been seen to work since the clocks began."""
+        return self.loop.progress.proven
+
+    @property
     def learned(self) -> Learned:
         """The pace that is known by now."""
         return self.loop.pace.learned

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from llama_watchdog.core.action import Identity
+
 
 class Outcome(StrEnum):
     """How one question to the world went. Only TIMEOUT and PENDING say that something hangs."""
@@ -149,6 +151,15 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a server whose process has ended. Until it is gone, nothing is started beside it."""
+
+    processes: tuple[Identity, ...] = ()  # of its tree, or with its listening socket still open
+    port: str = ""  # who listens at its url, for people
+    gpu: bool = False  # a driver still books memory to it
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Everything one poll saw. `at`: seconds since the watch began, by CLOCK_BOOTTIME, of the whole poll.
 
@@ -167,6 +178,7 @@ class Observation:
     gpu: Gpu | None = None
     unit: Unit | None = None
     canary: Canary | None = None
+    left: Left | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,11 @@ class Progress:
         self.moved_at = 0.0
         self.turned_at = 0.0
         self.delivered = False  # this incarnation has delivered tokens
+        self.proven = False  # its main loop was seen to work since the clocks began: idle, or tokens moved
 
     def restart(self, at: float, *, forget: bool) -> None:
         """Start the clocks anew; with `forget` it is another incarnation, and nothing is known of it."""
+        self.proven = False
         self.moved_at = self.turned_at = at
         for track in self.tracks.values():
             track.moved_at = at
@@ -83,8 +85,10 @@ class Progress:
         anything = self._compare(slots, at)
         if not any(slot.processing for slot in slots):
             self.moved_at = self.turned_at = at
+            self.proven = True
         elif anything:
             self.moved_at = self.turned_at = at
+            self.proven = True
             self._set_aside(at)
         return anything
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from llama_watchdog.core.action import Action, Done, Identity
-from llama_watchdog.core.observation import Unit
+from llama_watchdog.core.observation import Left, Unit
 from llama_watchdog.core.verdict import Verdict
 
 
@@ -39,19 +39,29 @@ class Standing:
     killed: bool = False  # SIGKILL was sent
     appeared: bool = False  # a new incarnation was seen since the restart
     last: Action | None = None
+    ordered: Action | None = None  # and how it went is not known yet
+    ended_at: float | None = None  # when its process's end was seen
+    swept_at: float | None = None  # when SIGKILL went to what it had left behind
     stopped: bool = False  # by its admin, who has not started it again
+    resumed: bool = False  # taken over from a watchdog that has ended: `target` has to prove itself anew
     restarts: tuple[float, ...] = ()  # not yet forgiven
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One fresh look: the verdict, the incarnation it is about, and its unit."""
+    """One fresh look: the verdict, the incarnation it is about, and what its supervisor says.
+
+    `delivered`: it has delivered tokens since it was started; `proven`: its main loop has been seen to work
+    in this watch.
+    """
 
     at: float
     verdict: Verdict
     target: Identity | None
     unit: Unit | None = None
     delivered: bool = False
+    proven: bool = False
+    left: Left | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,7 @@ class Order:
     action: Action
     target: Identity | None
     incident: int
+    left: tuple[Identity, ...] = ()  # of SIGKILL: these, in place of a target that has ended
 
 
 @dataclass(frozen=True, slots=True)

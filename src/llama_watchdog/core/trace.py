@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
+from llama_watchdog.core.action import Identity
 from llama_watchdog.core.observation import (
     Canary,
     Gpu,
     Health,
+    Left,
     Metrics,
     Observation,
     Outcome,
@@ -75,6 +77,8 @@ def _part_as_json(part: Any) -> dict[str, Any]:
         if value is None or (type(part), field.name) in _NOT_WRITTEN:
             continue
         key = _WRITTEN_AS.get((type(part), field.name), field.name)
+        if isinstance(part, Left) and field.name == "processes":
+            value = [astuple(process) for process in part.processes]
         out[key] = round(value, 6) if isinstance(value, float) else value
     return out
 
@@ -226,6 +230,11 @@ def _gpu(part: Mapping[str, Any]) -> Gpu:
     )
 
 
+def _left(part: Mapping[str, Any]) -> Left:
+    processes = tuple([Identity(int(pid), int(ticks)) for pid, ticks in part.get("processes") or ()])
+    return Left(processes, str(part.get("port") or ""), bool(_flag(part, "gpu")))
+
+
 def _unit(part: Mapping[str, Any]) -> Unit:
     words = {name: str(part.get(name) or "") for name in ("load", "active", "sub", "result", "job")}
     ordered = bool(_flag(part, "stop_ordered"))
@@ -242,6 +251,7 @@ _PARTS: dict[str, Any] = {
     "gpu": _gpu,
     "unit": _unit,
     "canary": _canary,
+    "left": _left,
 }
 # The slots are in the body. Of /props a trace keeps only what it is judged by: a model's path is its user's.
 _NOT_WRITTEN = {

@@ -1,15 +1,15 @@
-"""Which process is the server: the llama-server that listens where the url points, in its unit.
+"""Which process is the server: the llama-server that listens where the url points, run by its supervisor.
 
 What belongs here is telling the server from wrappers, proxies and other strangers. Judged by a stranger's
 stillness a server in the middle of its work would be killed, so where it can't be told there is no process.
 
     at the url's end           | the server is
     ---------------------------+--------------------------------------------------------------------------
-    a listener, holder seen    | that holder, if it is a llama-server, and in the unit or of the pid file
-    a listener, holders hidden | the one llama-server of the listener's user in the unit or of the pid
-                               | file; with neither, the one whose command line names the port
-    nothing                    | the one llama-server in the unit or of the pid file that listens nowhere
-                               | else: it loads, or downloads its model; with neither, none
+    a listener, holder seen    | that holder, if it is a llama-server, and the supervisor's or of the pid file
+    a listener, holders hidden | the one llama-server of the listener's user, of the supervisor or of
+                               | the pid file; with neither, the one whose command line names the port
+    nothing                    | the one llama-server of the supervisor or of the pid file that listens
+                               | nowhere else: it loads, or downloads its model; with neither, none
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from llama_watchdog.probes.procfs import ProcessFolder, Stat, pids
 
 _COMM_LENGTH = 15  # TASK_COMM_LEN less its NUL
 _PID_FILE_BYTES = 64
+_GENERATIONS = 64  # between a supervisor's child and the server there may be wrappers
 
 
 class NotFoundError(Exception):
@@ -33,19 +34,22 @@ class NotFoundError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the settings say of the server's process. `pid_file` and `unit` narrow it down."""
+    """What the settings say of the server's process. `pid_file` and `supervisor` narrow it down."""
 
     place: Place
     process_name: str
-    unit: str | None = None
+    supervisor: str | None = None  # its name, for people
     pid_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What systemd says of the unit now: its cgroup, and its main process to choose among several."""
+    """What the supervisor says of its server now: the cgroup, and the main process to choose among several.
 
-    path: str
+    Without a cgroup of their own they are the tree below the main process.
+    """
+
+    path: str | None
     main_pid: int | None = None
 
 
@@ -89,11 +93,14 @@ def look_at_door(place: Place, addresses: frozenset[bytes]) -> Door:
 
 def find(wanted: Wanted, door: Door, group: Group | None) -> Found:
     """The server's process. Raises NotFoundError with the reason where there is none, or several."""
-    narrowed = bool(wanted.unit or wanted.pid_file)
+    narrowed = bool(wanted.supervisor or wanted.pid_file)
     if door.listening is not None and not door.listening and not narrowed:
         raise NotFoundError(f"nothing listens on {wanted.place}")
     candidates = [c for c in _candidates(wanted) if _belongs(c.pid, wanted, group)]
-    if door.listening:
+    hidden = [c for c in candidates if wanted.supervisor and _has_own_network(c.pid)]
+    if hidden:
+        chosen = hidden  # as in a container: what listens here is the engine's proxy, and no rival
+    elif door.listening:
         holding = {c.pid: _holds(c.pid, door.listening) for c in candidates}
         chosen = [c for c in candidates if holding[c.pid]]
         if not chosen:
@@ -160,13 +167,31 @@ def _is_named(folder: ProcessFolder, comm: str, name: str) -> bool:
 
 
 def _belongs(pid: int, wanted: Wanted, group: Group | None) -> bool:
-    """Whether it is in the unit, where one is given."""
-    if wanted.unit is None:
-        return True
+    """Whether its supervisor runs it, where one is given."""
+    return wanted.supervisor is None or (group is not None and inside(pid, group))
+
+
+def inside(pid: int, group: Group) -> bool:
+    """Whether a process belongs to what the supervisor runs."""
     try:
-        with ProcessFolder(pid) as folder:
-            return group is not None and cgroups.inside(folder.read("cgroup") or b"", group.path)
+        if group.path is not None:
+            with ProcessFolder(pid) as folder:
+                return cgroups.inside(folder.read("cgroup") or b"", group.path)
+        for _ in range(_GENERATIONS):
+            if pid == group.main_pid:
+                return True
+            with ProcessFolder(pid) as folder:
+                pid = folder.stat().parent
     except ProcessLookupError:
+        pass
+    return False
+
+
+def _has_own_network(pid: int) -> bool:
+    """Whether its ports are others than ours; where we may not know, they are taken for ours."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino != Path("/proc/self/ns/net").stat().st_ino
+    except OSError:
         return False
 
 
@@ -189,7 +214,7 @@ def _fits(pid: int, wanted: Wanted, door: Door) -> bool:
             port = traits.stated_port(folder)
     except ProcessLookupError:
         return False
-    if wanted.unit or wanted.pid_file:  # an environment that we may not read can give it any port
+    if wanted.supervisor or wanted.pid_file:  # an environment that we may not read can give it any port
         return port in (None, wanted.place.port) or wanted.place.path is not None
     return wanted.place.port in (traits.DEFAULT_PORTS if port is None else {port})
 
@@ -203,7 +228,7 @@ def _listens_elsewhere(pid: int, wanted: Wanted) -> bool:
 
 
 def _one_of(chosen: list[_Candidate], group: Group | None) -> _Candidate | None:
-    """The parent of the others, which are its forks or a router's children; else the unit's main process."""
+    """The parent of the others, its forks or a router's children; else the supervisor's main process."""
     inner = {c.pid for c in chosen}
     roots = [c for c in chosen if c.stat.parent not in inner]
     if len(roots) > 1 and group is not None:
@@ -213,13 +238,13 @@ def _one_of(chosen: list[_Candidate], group: Group | None) -> _Candidate | None:
 
 def _why_none(wanted: Wanted, door: Door, candidates: list[_Candidate]) -> str:
     sought = wanted.process_name
-    if wanted.unit:
-        sought += f" of {wanted.unit}"
+    if wanted.supervisor:
+        sought += f" of {wanted.supervisor}"
     elif wanted.pid_file:
         sought += f" of {wanted.pid_file}"
     if door.listening:
-        holder = _holder(door.listening)
-        who = "a process that we may not look into" if holder is None else describe(holder)
+        found = holder(door.listening)
+        who = "a process that we may not look into" if found is None else describe(found)
         return f"{wanted.place} is served by {who}, not by {sought}"
     if candidates:
         return f"{describe(candidates[0].pid)} does not listen on {wanted.place}"
@@ -227,7 +252,7 @@ def _why_none(wanted: Wanted, door: Door, candidates: list[_Candidate]) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _holder(listening: frozenset[int]) -> int | None:
+def holder(listening: frozenset[int]) -> int | None:
     """The first process that has one of these sockets open, as far as we may see.
 
     Kept, since it reads every process's open files and is only for people: a socket seldom changes hands.

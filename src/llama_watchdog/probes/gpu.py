@@ -10,7 +10,7 @@ from functools import partial
 from llama_watchdog.core.observation import Gpu, Outcome
 from llama_watchdog.probes.gpu_drm import Drm
 from llama_watchdog.probes.gpu_nvml import Nvml
-from llama_watchdog.probes.worker import StillBusyError, Worker
+from llama_watchdog.worker import StillBusyError, Worker
 
 
 class GpuProbe:
@@ -37,6 +37,16 @@ class GpuProbe:
             return Gpu(Outcome.TIMEOUT)
         except (OSError, ValueError):
             return Gpu(Outcome.ERROR)
+
+    async def holds(self, pid: int) -> bool:
+        """Whether a driver still books memory to a process that has ended; also where it doesn't answer."""
+        try:
+            look = await self._worker.run(partial(self._nvml.look, pid), self._timeout)
+        except (StillBusyError, TimeoutError):
+            return True
+        except (OSError, ValueError):
+            return False
+        return look is not None and look.knows
 
     def _look(self, pid: int) -> Gpu:
         looks = [look for look in (self._nvml.look(pid), self._drm.look(pid)) if look is not None]

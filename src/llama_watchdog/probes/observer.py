@@ -7,32 +7,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from llama_watchdog import systemctl
 from llama_watchdog.clock import WatchClock
 from llama_watchdog.core.asking import Ask
-from llama_watchdog.core.observation import Gpu, Observation, Outcome, Unit, Watch
+from llama_watchdog.core.observation import Gpu, Left, Observation, Outcome, Watch
 from llama_watchdog.probes.gpu import GpuProbe
 from llama_watchdog.probes.llama_http import HttpFacts, LlamaHttp
 from llama_watchdog.probes.process import ProcessFacts, ProcessProbe
+from llama_watchdog.supervisors.base import Supervisor
 
 
 class Observer:
     """The eyes on one server. `watch` is what is known of it so far, better with each look."""
 
     def __init__(
-        self, *, http: LlamaHttp, process: ProcessProbe, gpu: GpuProbe, unit: str, watch: Watch
+        self,
+        *,
+        http: LlamaHttp,
+        process: ProcessProbe,
+        gpu: GpuProbe,
+        supervisor: Supervisor | None,
+        watch: Watch,
     ) -> None:
         self.http = http
         self.process = process
         self.gpu = gpu
-        self.unit = unit
+        self.supervisor = supervisor
         self.watch = watch
         self.why = ""  # nothing is seen of the process
         self.fingerprint: str | None = None  # of model, build and flags; None while they are not known
         self._met = False
 
     async def look(self, clock: WatchClock, ask: Ask, *, attentive: bool) -> Observation:
-        """One poll. `attentive`: ask for the unit's state even where the server seems well."""
+        """One poll. `attentive`: ask the supervisor even where the server seems well."""
         moment = clock.moment()
         # The process first: a thread that is just answering us would look as if it had work to do.
         process, gpu = await self._look_at_machine()
@@ -52,9 +58,10 @@ class Observer:
             process=process.process,
             gpu=gpu,
             canary=http.canary,
+            left=await self._look_for_memory(process),
         )
-        if self.unit and (attentive or not _well(observation)):
-            observation = replace(observation, unit=await self._look_at_unit())
+        if self.supervisor is not None and (attentive or not _well(observation)):
+            observation = replace(observation, unit=(await self.supervisor.show()).unit)
         return observation
 
     async def _ask_first(self, ask: Ask) -> Ask:
@@ -68,8 +75,12 @@ class Observer:
             return process, None
         return process, await self.gpu.look(process.identity.pid)
 
-    async def _look_at_unit(self) -> Unit:
-        return (await systemctl.show(self.unit)).unit
+    async def _look_for_memory(self, process: ProcessFacts) -> Left | None:
+        """What is left of the server, GPU memory too, which a driver gives back after the process's end."""
+        left, pid = process.left, process.process.pid
+        if left is None or pid is None or self.watch.uses_gpu is False:
+            return left
+        return replace(left, gpu=await self.gpu.holds(pid))
 
     def _learn(self, http: HttpFacts, process: ProcessFacts) -> None:
         self.why = process.why

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from llama_watchdog import systemctl
 from llama_watchdog.core.action import Identity
-from llama_watchdog.core.observation import Outcome, Process
-from llama_watchdog.probes import finding, traits
+from llama_watchdog.core.observation import Left, Outcome, Process
+from llama_watchdog.probes import finding, remains, traits
 from llama_watchdog.probes import place as places
 from llama_watchdog.probes.finding import Door, Found, Group, NotFoundError, Wanted
 from llama_watchdog.probes.procfs import ProcessFolder
 from llama_watchdog.probes.reading import Reader
 from llama_watchdog.probes.traits import Traits
-from llama_watchdog.probes.worker import StillBusyError, Worker
+from llama_watchdog.supervisors.base import Supervisor
+from llama_watchdog.worker import StillBusyError, Worker
 
 _GPU_RECHECK = 10.0  # a GPU is opened while the model loads, and then stays open
 
@@ -33,6 +33,7 @@ class ProcessFacts:
 
     `clients`: established connections to the server that are not ours; None where they can't be told.
     `identity` and `traits` are those of the last living incarnation seen, None before and once it has ended.
+    `left`: what is left of one that has ended.
     """
 
     process: Process
@@ -40,6 +41,7 @@ class ProcessFacts:
     identity: Identity | None = None
     traits: Traits | None = None
     why: str = ""
+    left: Left | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +70,26 @@ class ProcessProbe:
         *,
         url: str,
         process_name: str = "llama-server",
-        unit: str | None = None,
+        supervisor: Supervisor | None = None,
         pid_file: Path | None = None,
-        user_manager: bool = False,
         timeout: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._wanted = Wanted(places.parse(url), process_name, unit, pid_file)
-        self._user_manager = user_manager
+        name = supervisor.name if supervisor is not None else None
+        self._wanted = Wanted(places.parse(url), process_name, name, pid_file)
+        self._supervisor = supervisor
         self._timeout = timeout
         self._clock = clock
         self._worker = Worker("process")
         self._resolver = Worker("resolver")
         self._reader = Reader()
         self._known: _Known | None = None
+        self._expected: Identity | None = None
         self._group: Group | None = None
+
+    def expect(self, identity: Identity) -> None:
+        """The incarnation that was watched last, before this program began: its end is news, too."""
+        self._expected = identity
 
     async def look(self) -> ProcessFacts:
         """The process as it is now."""
@@ -95,7 +102,7 @@ class ProcessProbe:
                 return _nothing(f"{place.host} can't be looked up")
             if not addresses:
                 return _nothing(f"{place.host} is not this machine")
-        why = await self._ask_systemd() if known is None or known.ended else ""
+        why = await self._ask_supervisor() if known is None or known.ended else ""
         try:
             self._known, facts = await self._worker.run(
                 partial(self._look, known, self._group, addresses), self._timeout
@@ -110,26 +117,24 @@ class ProcessProbe:
             facts = await self._learn_from_unit(self._known, facts)
         return replace(facts, why=why) if why and facts.why else facts
 
-    async def _ask_systemd(self) -> str:
-        """Learn the unit's cgroup; why not, where systemd can't say."""
-        if self._wanted.unit is None:
+    async def _ask_supervisor(self) -> str:
+        """Learn the server's cgroup; why not, where the supervisor can't say."""
+        if self._supervisor is None:
             return ""
-        state = await systemctl.show(self._wanted.unit, user=self._user_manager, timeout=self._timeout)
+        state = await self._supervisor.show(timeout=self._timeout)
         if state.unit.outcome is not Outcome.OK:
-            return f"{self._wanted.unit}: {state.why}"
+            return f"{self._supervisor.name}: {state.why}"
         if state.unit.load == "not-found":
-            return f"{self._wanted.unit} is no unit of this machine"
-        if state.control_group is not None:
+            return f"{self._supervisor.name} is not known on this machine"
+        if state.control_group is not None or state.main_pid is not None:
             self._group = Group(state.control_group, state.main_pid)
         return ""
 
     async def _learn_from_unit(self, known: _Known, facts: ProcessFacts) -> ProcessFacts:
-        """The traits once more, with what the unit puts into an environment that we may not read."""
+        """The traits once more, with what the supervisor puts into an environment that we may not read."""
         said = None
-        if self._wanted.unit is not None:
-            said = await systemctl.environment(
-                self._wanted.unit, traits.VARIABLES, user=self._user_manager, timeout=self._timeout
-            )
+        if self._supervisor is not None:
+            said = await self._supervisor.environment(traits.VARIABLES, timeout=self._timeout)
         learned = known.traits
         if said is not None:
             try:
@@ -144,6 +149,8 @@ class ProcessProbe:
     ) -> tuple[_Known | None, ProcessFacts]:
         """The blocking part. What is known is handed in and back, as a late look must change nothing."""
         door = finding.look_at_door(self._wanted.place, addresses)
+        if known is None and self._expected is not None:
+            known, self._expected = self._meet_again(self._expected), None
         process = self._reader.read(known.found.identity) if known is not None else None
         if known is not None and process is not None:
             if process.outcome is Outcome.GONE:
@@ -159,7 +166,16 @@ class ProcessProbe:
         except NotFoundError as error:
             if known is None or process is None or not known.ended:
                 return None, _nothing(str(error), door.clients)
-            return known, ProcessFacts(process, door.clients, why=str(error))
+            left = remains.of(known.found, group, door)
+            return known, ProcessFacts(process, door.clients, why=str(error), left=left)
+
+    def _meet_again(self, identity: Identity) -> _Known:
+        """One that was watched before; whether it lives still is for the next look at it to tell."""
+        found = Found(identity, frozenset())
+        try:
+            return self._meet(found)
+        except NotFoundError:
+            return _Known(found, traits.UNKNOWN, self._clock(), ended=True)
 
     def _meet(self, found: Found) -> _Known:
         """The first look at an incarnation."""

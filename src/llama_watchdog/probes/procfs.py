@@ -27,6 +27,7 @@ class Stat(NamedTuple):
     comm: str
     state: str
     parent: int
+    session: int  # the pid of its leader
     major_faults: int
     cpu: float
     start_ticks: int
@@ -74,6 +75,7 @@ class ProcessFolder:
             comm=comm.decode(errors="replace"),
             state=f[0].decode(),
             parent=int(f[1]),
+            session=int(f[3]),
             major_faults=int(f[9]),
             cpu=(int(f[11]) + int(f[12])) * _TICK,
             start_ticks=int(f[19]),

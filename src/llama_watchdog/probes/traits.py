@@ -71,6 +71,9 @@ class Traits:
     model: str | None
 
 
+UNKNOWN = Traits(DEFAULT_BATCH, None, None, rpc=False, can_sleep=False, metrics=None, model=None)
+
+
 def read(folder: ProcessFolder, environment: Mapping[str, str] | None) -> Traits:
     """The traits of a process. `environment` is its own, or what its unit gives it; None: not to be had."""
     said = options(folder.arguments(), environment or {})

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_watchdog.core.action import Identity
 from llama_watchdog.core.observation import (
     Gpu,
     Health,
+    Left,
     Metrics,
     Observation,
     Outcome,
@@ -70,6 +72,13 @@ observations = st.builds(
     gpu=st.none() | st.builds(Gpu, outcomes, st.none() | seconds, st.none() | seconds, st.none() | count),
     unit=st.none()
     | st.builds(Unit, outcomes, active=st.sampled_from(["active", "failed"]), exit_status=count),
+    left=st.none()
+    | st.builds(
+        Left,
+        st.lists(st.builds(Identity, count, count), max_size=3).map(tuple),
+        st.sampled_from(["", "nginx (pid 12)"]),
+        st.booleans(),
+    ),
 )
 
 
@@ -113,6 +122,14 @@ def test_the_contracts_own_example_is_read() -> None:
     assert observation.slots.slots[0].decoded == 8
 
 
+def test_what_is_left_of_a_server_is_written_as_pairs() -> None:
+    left = Left((Identity(4712, 89),), port="nginx (pid 12)")
+    written = json.loads(poll_line(Observation(1.0, left=left)))["left"]
+    assert written == {"processes": [[4712, 89]], "port": "nginx (pid 12)", "gpu": False}
+    _, again = read([HEADER, '{"at":1,"left":{}}'])
+    assert again == Observation(1.0, left=Left())
+
+
 def test_unknown_keys_are_ignored_and_missing_ones_unknown() -> None:
     line = json.dumps({"at": 1, "weather": "fine", "slots": {"outcome": "ok", "mood": 7, "body": []}})
     _, observation = read([HEADER, line])
@@ -139,6 +156,8 @@ def test_a_body_that_is_no_slots_is_malformed() -> None:
         ([HEADER, '{"at":1,"health":{"outcome":"fine"}}'], "line 2: outcome: 'fine' is none of: ok"),
         ([HEADER, '{"at":1,"health":7}'], "line 2: a value of the wrong type"),
         ([HEADER, '{"at":1,"process":{"outcome":"ok","threads":[[1]]}}'], "line 2: "),
+        ([HEADER, '{"at":1,"left":{"processes":[[1]]}}'], "line 2: "),
+        ([HEADER, '{"at":1,"left":{"processes":7}}'], "line 2: "),
         (['{"trace":2}'], "line 1: trace: version 2 is not known"),
         (
             ['{"trace":1,"policy":{"stall":{"blocked":"soon"}}}'],

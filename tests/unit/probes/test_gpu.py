@@ -75,3 +75,37 @@ def test_a_stuck_driver_is_a_timeout_then_pending_until_it_answers(monkeypatch: 
         return [*outcomes, last.outcome]
 
     assert asyncio.run(story()) == [Outcome.TIMEOUT, Outcome.PENDING, OK]
+
+
+@pytest.mark.parametrize(
+    ("told", "holds"),
+    [
+        (GpuLook(Gpu(OK, busy=0.0, own=0.0, memory=5), knows=True), True),
+        (GpuLook(Gpu(OK, busy=1.0), knows=False), False),
+        (None, False),
+    ],
+)
+def test_memory_that_is_still_booked_to_a_dead_process(
+    monkeypatch: pytest.MonkeyPatch, told: GpuLook | None, *, holds: bool
+) -> None:
+    monkeypatch.setattr(Nvml, "look", lambda *_: told)
+    assert asyncio.run(GpuProbe().holds(1)) is holds
+
+
+def test_a_driver_that_fails_books_nothing_and_one_that_hangs_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is started beside memory that may not be free; that is waited for only so long."""
+    release = threading.Event()
+    monkeypatch.setattr(Nvml, "look", lambda *_: release.wait(10))
+
+    async def story() -> list[bool]:
+        probe = GpuProbe(timeout=0.05)
+        return [await probe.holds(1), await probe.holds(1)]
+
+    assert asyncio.run(story()) == [True, True]
+    release.set()
+
+    def fails(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(Nvml, "look", fails)
+    assert asyncio.run(GpuProbe().holds(1)) is False

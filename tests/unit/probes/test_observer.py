@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from llama_watchdog import systemctl
 from llama_watchdog.clock import WatchClock
 from llama_watchdog.core.action import Identity
 from llama_watchdog.core.asking import Ask
@@ -16,6 +14,7 @@ from llama_watchdog.core.observation import (
     Canary,
     Gpu,
     Health,
+    Left,
     Metrics,
     Observation,
     Outcome,
@@ -28,7 +27,9 @@ from llama_watchdog.core.observation import (
 from llama_watchdog.probes.llama_http import HttpFacts
 from llama_watchdog.probes.observer import Observer
 from llama_watchdog.probes.process import ProcessFacts
+from llama_watchdog.supervisors.base import Supervised
 from tests.support.facts import process
+from tests.support.supervisor import FakeSupervisor
 
 OK = Outcome.OK
 UNIT = Unit(OK, "loaded", "active", "running")
@@ -37,24 +38,19 @@ UNIT = Unit(OK, "loaded", "active", "running")
 class Probes:
     """All of them, as stand-ins: `asked` in their order."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.asked: list[object] = []
         self.closed = False
         self.props = Props(OK, sleeping=False, build="b11669")
         self.slots = Slots(OK)
         self.facts = ProcessFacts(process(), clients=2, identity=Identity(4711, 1))
-        monkeypatch.setattr(systemctl, "show", self._show)
         self.observer = Observer(
             http=_Http(self),  # type: ignore[arg-type]  # a stand-in
             process=_Process(self),  # type: ignore[arg-type]  # a stand-in
             gpu=_Gpu(self),  # type: ignore[arg-type]  # a stand-in
-            unit="llama-server.service",
+            supervisor=FakeSupervisor(state=Supervised(UNIT)),
             watch=Watch(server="chat", interval=2.0),
         )
-
-    async def _show(self, unit: str) -> Any:
-        self.asked.append(unit)
-        return systemctl.UnitState(unit=UNIT)
 
     def look(self, ask: Ask | None = None, *, attentive: bool = False) -> Observation:
         self.asked.clear()
@@ -97,10 +93,14 @@ class _Gpu:
         self._probes.asked.append(("gpu", pid))
         return Gpu(OK, busy=0.5)
 
+    async def holds(self, pid: int) -> bool:
+        self._probes.asked.append(("memory", pid))
+        return True
+
 
 @pytest.fixture
-def probes(monkeypatch: pytest.MonkeyPatch) -> Probes:
-    made = Probes(monkeypatch)
+def probes() -> Probes:
+    made = Probes()
     made.look(Ask(slots=False, props=True))  # the first look is another story
     return made
 
@@ -125,8 +125,23 @@ def test_a_process_that_is_not_found_says_why_and_has_no_gpu(probes: Probes) -> 
     assert probes.observer.why == "nothing listens on port 8080"
 
 
-def test_systemd_is_asked_only_where_something_seems_wrong(probes: Probes) -> None:
-    """A poll every few seconds has no business starting systemctl each time."""
+def test_of_an_ended_server_it_is_told_what_is_left_its_gpu_memory_too(probes: Probes) -> None:
+    left = Left((Identity(4712, 2),))
+    probes.facts = ProcessFacts(Process(Outcome.GONE, 4711, 1), left=left)
+    assert probes.look().left == replace(left, gpu=True)
+    assert ("memory", 4711) in probes.asked
+    probes.observer.watch = replace(probes.observer.watch, uses_gpu=False)
+    assert probes.look().left == left
+    assert ("memory", 4711) not in probes.asked
+
+
+def test_a_living_server_has_left_nothing(probes: Probes) -> None:
+    assert probes.look().left is None
+    assert ("memory", 4711) not in probes.asked
+
+
+def test_the_supervisor_is_asked_only_where_something_seems_wrong(probes: Probes) -> None:
+    """A poll every few seconds has no business starting a program each time."""
     assert probes.look().unit is None
     assert probes.look(attentive=True).unit == UNIT
     probes.slots = Slots(Outcome.PENDING)
@@ -145,10 +160,10 @@ def test_what_is_found_out_of_the_server_stays_known(probes: Probes) -> None:
 
 @pytest.mark.parametrize(("sleeping", "slots"), [(True, False), (False, True), (None, True)])
 def test_before_the_first_slots_props_tells_whether_it_would_wake_the_server(
-    monkeypatch: pytest.MonkeyPatch, sleeping: bool | None, slots: bool
+    sleeping: bool | None, slots: bool
 ) -> None:
     """GET /slots loads the model of a sleeping server again; nobody has told yet that it sleeps."""
-    probes = Probes(monkeypatch)
+    probes = Probes()
     probes.props = Props(OK, sleeping=sleeping)
     seen = probes.look(Ask(props=True))
     first, second = (asked for asked in probes.asked if isinstance(asked, Ask))

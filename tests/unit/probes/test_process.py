@@ -8,7 +8,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,16 +15,15 @@ import pytest
 from llama_watchdog.core.action import Identity
 from llama_watchdog.core.observation import Outcome, Process
 from llama_watchdog.probes.process import ProcessFacts, ProcessProbe
+from llama_watchdog.probes.procfs import ProcessFolder
 from llama_watchdog.probes.reading import Reader
 from tests.support.llama_process import NAME, python, server, state, wait_until
 
 CLOSING = "signal.signal(signal.SIGUSR1, lambda *_: listener.close())"
 
 
-def watch(
-    url: str, *, unit: str | None = None, timeout: float = 2.0, clock: Callable[[], float] = time.monotonic
-) -> ProcessProbe:
-    return ProcessProbe(url=url, process_name=NAME, unit=unit, timeout=timeout, clock=clock)
+def watch(url: str, *, timeout: float = 2.0) -> ProcessProbe:
+    return ProcessProbe(url=url, process_name=NAME, timeout=timeout)
 
 
 def look(probe: ProcessProbe) -> ProcessFacts:
@@ -225,3 +223,87 @@ def test_a_hanging_read_is_a_timeout_then_pending_until_it_ends(monkeypatch: pyt
 
 def listens(port: int) -> bool:
     return f":{port:04X} 00000000:0000 0A" in Path("/proc/net/tcp").read_text()
+
+
+def identity_of(pid: int) -> Identity:
+    with ProcessFolder(pid) as folder:
+        return Identity(pid, folder.stat().start_ticks)
+
+
+def expecting(url: str, identity: Identity) -> ProcessProbe:
+    probe = watch(url)
+    probe.expect(identity)
+    return probe
+
+
+def test_one_that_ended_before_the_watch_began_is_gone_at_the_first_look() -> None:
+    """The watchdog was away as well: without that its end would be no news, and nobody would start it."""
+    with server() as child:
+        identity = identity_of(child.pid)
+        child.kill()
+        probe = expecting(child.url, identity)
+        assert look(probe).process == Process(Outcome.GONE, child.pid, identity.start_ticks, state="Z")
+        child.reap()
+        facts = look(probe)
+        assert facts.process == Process(Outcome.GONE, child.pid, identity.start_ticks)
+        assert facts.identity is None
+        assert facts.left is not None
+
+
+def test_one_that_lives_on_is_watched_with_its_traits() -> None:
+    with server("--batch-size", "512") as child:
+        facts = look(expecting(child.url, identity_of(child.pid)))
+        assert (facts.process.outcome, facts.process.pid) == (Outcome.OK, child.pid)
+        assert facts.traits is not None
+        assert facts.traits.batch_size == 512
+
+
+def test_one_that_lives_on_and_listens_no_more_is_watched() -> None:
+    """Half dead, when the watchdog came back: by its port it could not be found any more."""
+    with server(then=CLOSING) as child:
+        child.process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: not listens(child.port))
+        assert look(watch(child.url)).process.outcome is Outcome.UNSUPPORTED
+        assert look(expecting(child.url, identity_of(child.pid))).process.pid == child.pid
+
+
+def test_a_pid_that_was_reused_while_the_watchdog_was_away_is_gone() -> None:
+    with server() as child, python("import time; print('ready', flush=True); time.sleep(60)") as stranger:
+        earlier = Identity(stranger.pid, identity_of(stranger.pid).start_ticks - 1)
+        child.kill()
+        child.reap()
+        facts = look(expecting(child.url, earlier))
+        assert facts.process == Process(Outcome.GONE, stranger.pid, earlier.start_ticks)
+        assert facts.identity is None
+
+
+def test_its_successor_is_found_at_the_first_look() -> None:
+    with server() as child:
+        facts = look(expecting(child.url, Identity(child.pid, identity_of(child.pid).start_ticks - 1)))
+        assert facts.process.outcome is Outcome.OK
+        assert facts.identity == identity_of(child.pid)
+
+
+def test_what_is_expected_outlives_a_look_that_took_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    read = Reader.read
+
+    def hang(self: Reader, identity: Identity) -> Process:
+        release.wait(10)
+        return read(self, identity)
+
+    async def story(probe: ProcessProbe) -> ProcessFacts:
+        monkeypatch.setattr(Reader, "read", hang)
+        assert (await probe.look()).process.outcome is Outcome.TIMEOUT
+        release.set()
+        while (facts := await probe.look()).process.outcome is Outcome.PENDING:
+            time.sleep(0.001)  # noqa: ASYNC251 - gives way to the thread, not to the loop
+        return facts
+
+    with server() as child:
+        identity = identity_of(child.pid)
+        child.kill()
+        child.reap()
+        probe = watch(child.url, timeout=0.05)
+        probe.expect(identity)
+        assert asyncio.run(story(probe)).process.outcome is Outcome.GONE

@@ -15,7 +15,8 @@ from llama_watchdog.core.action import Identity
 from llama_watchdog.probes import finding, place
 from llama_watchdog.probes.finding import Found, Group, NotFoundError, Wanted
 from llama_watchdog.probes.procfs import ProcessFolder
-from tests.support.llama_process import NAME, SERVER, run, server
+from tests.support.llama_process import NAME, SERVER, python, run, server
+from tests.support.supervisor import own_cgroup
 
 NOWHERE = Group("/system.slice/other.service")
 UNIT = "llama-server.service"
@@ -23,7 +24,7 @@ UNIT = "llama-server.service"
 
 def ours(main_pid: int | None = None) -> Group:
     """A unit with the cgroup that the tests, and so their children, run in."""
-    return Group(Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[2], main_pid)
+    return Group(own_cgroup(), main_pid)
 
 
 def find(
@@ -147,6 +148,27 @@ def test_of_several_in_a_unit_its_main_process_is_the_server(silent: int) -> Non
         why = why_none(silent, group=ours())
         assert why.startswith(f"2 {NAME} processes could be it: ")
         assert str(one.pid) in why
+
+
+def test_without_a_cgroup_the_server_is_below_what_its_supervisor_started() -> None:
+    """Such as a child of ours: itself, or behind a wrapper that did not exec."""
+    behind = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-IS', '-c', {SERVER!r}, *sys.argv[1:]]))"
+    with server() as child, python(behind.replace("{then}", ""), NAME, "0") as wrapper:
+        pid = int(Path(f"/proc/{wrapper.pid}/task/{wrapper.pid}/children").read_text())
+        try:
+            assert find(child.port, group=Group(None, child.pid)).identity.pid == child.pid
+            assert find(wrapper.port, group=Group(None, wrapper.pid)).identity.pid == pid
+            assert find(wrapper.port, group=Group(None, os.getpid())).identity.pid == pid
+            why = why_none(child.port, group=Group(None, wrapper.pid))
+            assert why == f"port {child.port} is served by {NAME} (pid {child.pid}), not by {NAME} of {UNIT}"
+            assert "is served by" in why_none(wrapper.port, group=Group(None, child.pid))
+        finally:
+            os.kill(pid, 9)
+
+
+def test_a_supervisor_that_runs_nothing_has_no_server() -> None:
+    with server() as child:
+        assert "is served by" in why_none(child.port, group=Group(None, None))
 
 
 @pytest.mark.parametrize(

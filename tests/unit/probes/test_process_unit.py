@@ -1,4 +1,4 @@
-"""Watching a process with the help of systemd, and with few rights."""
+"""Watching a process with the help of its supervisor, and with few rights."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from llama_watchdog import systemctl
 from llama_watchdog.core.observation import Outcome, Unit
 from llama_watchdog.probes import traits
 from llama_watchdog.probes.process import ProcessFacts, ProcessProbe
 from llama_watchdog.probes.procfs import ProcessFolder
-from llama_watchdog.systemctl import UnitState
+from llama_watchdog.supervisors.base import Supervised
 from tests.support.llama_process import NAME, server
+from tests.support.supervisor import RUNNING, FakeSupervisor
 
 
 def watch(
-    url: str, *, unit: str | None = None, timeout: float = 2.0, clock: Callable[[], float] = time.monotonic
+    url: str, supervisor: FakeSupervisor | None = None, *, clock: Callable[[], float] = time.monotonic
 ) -> ProcessProbe:
-    return ProcessProbe(url=url, process_name=NAME, unit=unit, timeout=timeout, clock=clock)
+    return ProcessProbe(url=url, process_name=NAME, supervisor=supervisor, clock=clock)
 
 
 def look(probe: ProcessProbe) -> ProcessFacts:
@@ -33,9 +32,7 @@ def test_what_we_may_not_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> Non
     """As an ordinary user sees another user's process: no io, no open files, no environment."""
     hide_what_takes_rights(monkeypatch)
     with server("--port", "PORT") as child:
-        probe = watch(child.url, unit="llama-server.service")
-        in_unit(monkeypatch)
-        process = look(probe).process
+        process = look(watch(child.url, FakeSupervisor())).process
     assert process.outcome is Outcome.OK
     assert (process.read_bytes, process.write_bytes) == (None, None)
     assert process.threads
@@ -68,63 +65,59 @@ def test_a_gpu_that_is_opened_while_loading_is_noticed(monkeypatch: pytest.Monke
     assert seen == [False, False, None, None, True, True, True, True]  # and then it is looked for no more
 
 
-def test_the_units_environment_stands_in_for_one_that_we_may_not_read(
+def test_the_supervisors_environment_stands_in_for_one_that_we_may_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As with Debian's unit, all of whose settings are variables, seen by an ordinary user."""
     hide_what_takes_rights(monkeypatch)
-    in_unit(monkeypatch)
-    asked = []
-
-    async def environment(unit: str, names: frozenset[str], **_: object) -> dict[str, str]:
-        asked.append(unit)
-        assert "LLAMA_API_KEY" not in names
-        return {"LLAMA_ARG_BATCH": "4096", "LLAMA_ARG_RPC": "10.0.0.2:50052"}
-
-    monkeypatch.setattr(systemctl, "environment", environment)
+    unit = FakeSupervisor(variables={"LLAMA_ARG_BATCH": "4096", "LLAMA_ARG_RPC": "10.0.0.2:50052"})
     with server() as child:
-        probe = watch(child.url, unit="llama-server.service")
+        probe = watch(child.url, unit)
         for _ in range(2):
             known = look(probe).traits
             assert known is not None
             assert (known.batch_size, known.rpc) == (4096, True)
-    assert asked == ["llama-server.service"]
+    (asked,) = (names for what, *names in unit.asked if what == "environment")
+    assert "LLAMA_API_KEY" not in asked
 
 
-def test_systemd_is_asked_only_while_no_server_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = in_unit(monkeypatch)
+def test_the_supervisor_is_asked_only_while_no_server_is_known() -> None:
+    unit = FakeSupervisor()
     with server() as child:
-        probe = watch(child.url, unit="llama-server.service")
+        probe = watch(child.url, unit)
         for _ in range(3):
             assert look(probe).process.outcome is Outcome.OK
-        assert len(asked) == 1
+    assert unit.asked == [("show",)]
+
+
+def test_a_supervisor_that_knows_of_no_cgroup_tells_the_server_by_its_child() -> None:
+    with server() as child, server() as other:
+        mine = Supervised(RUNNING, main_pid=child.pid)
+        assert look(watch(child.url, FakeSupervisor(state=mine))).process.pid == child.pid
+        facts = look(watch(other.url, FakeSupervisor(state=mine)))
+        assert facts.process.outcome is Outcome.UNSUPPORTED
+        assert f"(pid {other.pid}), not by" in facts.why
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
         (
-            UnitState(Unit(Outcome.UNSUPPORTED), why="there is no systemctl here"),
+            Supervised(Unit(Outcome.UNSUPPORTED), why="there is no systemctl here"),
             "llama-server.service: there is no systemctl here",
         ),
         (
-            UnitState(Unit(Outcome.OK, load="not-found")),
-            "llama-server.service is no unit of this machine",
+            Supervised(Unit(Outcome.OK, load="not-found")),
+            "llama-server.service is not known on this machine",
         ),
         (
-            UnitState(Unit(Outcome.OK, load="loaded", active="inactive")),
+            Supervised(Unit(Outcome.OK, load="loaded", active="inactive")),
             f"there is no {NAME} of llama-server.service",
         ),
     ],
 )
-def test_why_there_is_no_process_of_the_unit(
-    answer: UnitState, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def show(*_: object, **__: object) -> UnitState:
-        return answer
-
-    monkeypatch.setattr(systemctl, "show", show)
-    facts = look(watch("http://127.0.0.1:1", unit="llama-server.service"))
+def test_why_there_is_no_process_of_the_supervisor(answer: Supervised, why: str) -> None:
+    facts = look(watch("http://127.0.0.1:1", FakeSupervisor(state=answer)))
     assert (facts.process.outcome, facts.why) == (Outcome.UNSUPPORTED, why)
 
 
@@ -149,16 +142,3 @@ def hide_what_takes_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessFolder, "read", hidden)
     monkeypatch.setattr(ProcessFolder, "open_files", lambda _: None)
     monkeypatch.setattr(ProcessFolder, "program", lambda _: None)
-
-
-def in_unit(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A systemd whose every unit has our own cgroup."""
-    asked = []
-    group = Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[2]
-
-    async def show(unit: str, **_: object) -> UnitState:
-        asked.append(unit)
-        return UnitState(Unit(Outcome.OK, load="loaded", active="active"), control_group=group)
-
-    monkeypatch.setattr(systemctl, "show", show)
-    return asked

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from llama_watchdog.probes.worker import StillBusyError, Worker
+from llama_watchdog.worker import StillBusyError, Worker
 
 
 def fail() -> int:

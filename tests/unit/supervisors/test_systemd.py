@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from llama_watchdog.actions import restart_systemd, signals
+from llama_watchdog import signals
 from llama_watchdog.core.action import Done, Identity, Result
+from llama_watchdog.supervisors.systemd import SystemdUnit
 
 UNIT = "chat.service"
 START = f"start --no-block --job-mode=fail -- {UNIT}"
@@ -81,11 +82,11 @@ def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemctl:
 
 
 def restart(ended: Identity | None = None) -> Result:
-    return asyncio.run(restart_systemd.restart(UNIT, ended=ended))
+    return asyncio.run(SystemdUnit(UNIT).restart(ended))
 
 
 def signal_unit(sig: signal.Signals, identity: Identity | None = None) -> Result:
-    return asyncio.run(restart_systemd.signal_unit(UNIT, sig, identity=identity))
+    return asyncio.run(SystemdUnit(UNIT).signal(sig, identity))
 
 
 def ourselves() -> Identity:

@@ -15,6 +15,7 @@ from pathlib import Path
 from llama_watchdog import subprocesses
 from llama_watchdog.core.action import Done, Result
 from llama_watchdog.core.observation import Outcome, Unit
+from llama_watchdog.supervisors.base import Supervised
 
 _TIMES = ("InactiveExit", "ActiveEnter", "ActiveExit", "ExecMainExit")
 _PROPERTIES = ",".join(
@@ -31,15 +32,11 @@ _FILE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class UnitState:
+class UnitState(Supervised):
     """`systemctl show UNIT`. `name` is the unit's own, also where it was asked for by an alias."""
 
-    unit: Unit
     name: str = ""
-    main_pid: int | None = None
-    control_group: str | None = None  # such as /system.slice/llama-server.service; None while nothing runs
     restart: str = ""  # Restart= of the unit: no, on-failure, always …
-    why: str = ""  # where the outcome isn't OK
 
     @property
     def restart_pending(self) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_watchdog.actions import signals
+from llama_watchdog import signals
 from llama_watchdog.core.action import Done, Identity, Result
 
 SLEEP = "import time; time.sleep(60)"
@@ -218,7 +218,7 @@ def test_we_never_kill_ourselves() -> None:
     """In a container the server may be our own parent: its tree is killed, we live on to start it again."""
     script = (
         "import asyncio, os, signal, subprocess, sys\n"
-        "from llama_watchdog.actions import signals\n"
+        "from llama_watchdog import signals\n"
         "from llama_watchdog.core.action import Identity\n"
         "pid = os.getppid()\n"
         "ticks = int(open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[19])\n"
@@ -278,3 +278,77 @@ def test_a_name_full_of_brackets_is_read_right(start: Start) -> None:
     child = start(f"open('/proc/self/comm', 'w').write(') R 1 (x) '); {READY}")
     assert "sent SIGTERM" in send(child.identity, signal.SIGTERM).text
     assert child.process.wait() == -signal.SIGTERM
+
+
+def kill_each(*members: Identity) -> Result:
+    return asyncio.run(signals.kill_each(members))
+
+
+@contextmanager
+def orphan_of(start: Start, then: str = "") -> Iterator[Identity]:
+    """What a server that has ended left behind: a fork in a session of its own, whose parent is dead."""
+    parent = start(
+        "import os, time\n"
+        "if fork := os.fork():\n"
+        "    print(fork, flush=True)\n"
+        "else:\n"
+        "    os.setsid()\n"
+        f"    {then or 'pass'}\n"
+        "    time.sleep(60)"
+    )
+    orphan = identity_of(int(parent.said[0]))
+    with killed_at_the_end(orphan):
+        assert parent.process.wait() == 0
+        yield orphan
+
+
+def test_what_a_dead_server_has_left_is_killed_each(start: Start) -> None:
+    with orphan_of(start) as one, orphan_of(start) as two:
+        result = kill_each(one, two)
+        assert result == Result(Done.DONE, "sent SIGKILL to 2 processes that the server has left")
+        assert [wait_ended(one), wait_ended(two)] == [True, True]
+
+
+def test_and_so_is_what_that_has_forked_itself(start: Start, tmp_path: Path) -> None:
+    """By parentage, before the one that is named has gone and its children are nobody's."""
+    told = tmp_path / "pid"
+    forking = f"child = os.fork(); child and open({str(told)!r}, 'w').write(f'{{child}}.')"
+    with orphan_of(start, forking) as orphan:
+        while not (told.exists() and told.read_text().endswith(".")):
+            os.sched_yield()
+        child = identity_of(int(told.read_text()[:-1]))
+        with killed_at_the_end(child):
+            assert "to 2 processes" in kill_each(orphan).text
+            assert wait_ended(child)
+
+
+def test_a_stranger_with_the_pid_of_what_was_left_lives_on(start: Start) -> None:
+    """Also one that leads a session, whose number is that very pid."""
+    for session in (False, True):
+        stranger = start(PARENT, session=session)
+        child = identity_of(int(stranger.said[0]))
+        with killed_at_the_end(child):
+            before = Identity(stranger.identity.pid, stranger.identity.start_ticks - 1)
+            assert kill_each(before) == Result(
+                Done.DONE, "sent SIGKILL to 0 processes that the server has left"
+            )
+            assert not wait_ended(stranger.identity, 0.02)
+            assert not ended(child)
+
+
+def test_what_was_left_and_has_gone_meanwhile_is_no_failure(start: Start) -> None:
+    child = start("print('ready', flush=True)")
+    child.process.wait()
+    assert kill_each(child.identity).outcome is Done.DONE
+
+
+def test_what_was_left_and_may_not_be_killed_is_named(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with orphan_of(start) as orphan:
+        monkeypatch.setattr(signal, "pidfd_send_signal", denied)
+        result = kill_each(orphan)
+        monkeypatch.undo()
+        assert result.outcome is Done.UNSUPPORTED
+        assert f"not to pid {orphan.pid}: needs root or CAP_KILL" in result.text

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from llama_watchdog import systemctl
 from llama_watchdog.core.action import Done, Result
 from llama_watchdog.core.observation import Outcome, Unit
-from llama_watchdog.systemctl import UnitState
+from llama_watchdog.supervisors import systemctl
+from llama_watchdog.supervisors.systemctl import UnitState
 
 T = TypeVar("T")
 UNIT = "llama-server.service"

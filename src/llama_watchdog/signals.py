@@ -11,7 +11,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +54,22 @@ async def signal_tree(identity: Identity, sig: signal.Signals) -> Result:
             Done.FAILED, f"{sent}, but not to pid {', '.join(map(str, spared))}: needs root or CAP_KILL"
         )
     return Result(Done.DONE, sent)
+
+
+async def kill_each(members: Sequence[Identity]) -> Result:
+    """SIGKILL to what a server that has ended has left: these processes, and whatever descends from them."""
+    killed, spared = 0, []
+    for member in members:
+        more, denied = _kill_descendants(_Tree(member), [member])
+        killed += more
+        spared += denied
+    text = f"sent SIGKILL to {killed} process{'es' if killed != 1 else ''} that the server has left"
+    if not spared:
+        return Result(Done.DONE, text)
+    pids = ", ".join(map(str, spared))
+    return Result(
+        Done.FAILED if killed else Done.UNSUPPORTED, f"{text}, but not to pid {pids}: needs root or CAP_KILL"
+    )
 
 
 async def ended(identity: Identity) -> bool:

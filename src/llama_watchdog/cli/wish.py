@@ -1,0 +1,79 @@
+"""`llama-watchdog pause NAME [30m]`, `resume NAME`, `release NAME`: an admin's wishes to a running watchdog.
+
+pause: hands off that server, whatever is seen; a time after it ends the pause. resume: hands on again.
+release: lift a hold, and forgive the restarts that led to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from llama_watchdog import lock
+from llama_watchdog.cli import common
+from llama_watchdog.settings import ConfigError, Settings
+from llama_watchdog.settings.targets import listens_at
+from llama_watchdog.store import Pause, StateError, WishWriter
+
+_HELP = {
+    "pause": "hands off a server, for a while or until it is resumed",
+    "resume": "hands on again",
+    "release": "lift a hold: restarts go on",
+}
+
+
+def add(commands: Any) -> None:
+    """The three commands and their flags."""
+    for name, line in _HELP.items():
+        parser = commands.add_parser(name, help=line, description=line)
+        parser.add_argument("name", metavar="NAME", help="the server's name, as in [servers.NAME]")
+        if name == "pause":
+            parser.add_argument("time", nargs="?", type=common.duration, metavar="30m", help="for that long")
+        parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration, in TOML")
+        parser.set_defaults(run=run, wish=name)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the wish down where the daemon looks for it, twice a second."""
+    settings = common.settings_of(options)
+    target = _target(settings, options.name)
+    try:
+        said = asyncio.run(_write(settings, target, options))
+    except StateError as error:
+        print(f"llama-watchdog: {error} (run it as root, or as the daemon's user)", file=sys.stderr)  # noqa: T201 - a command's output
+        return 1
+    note = "" if lock.is_watched(target) else "; no watchdog is at work on it now"
+    common.console().print(f"{options.name}: {said}{note}")
+    return 0
+
+
+def _target(settings: Settings, name: str) -> str:
+    server = settings.servers.get(name)
+    if server is None:
+        names = ", ".join(settings.servers)
+        raise ConfigError(f"NAME: {name} is no server of the configuration; there are: {names}")
+    return listens_at(server.url)
+
+
+async def _write(settings: Settings, target: str, options: argparse.Namespace) -> str:
+    writer = WishWriter(settings.state_dir, lambda line: print(f"llama-watchdog: {line}", file=sys.stderr))  # noqa: T201 - a command's output
+    try:
+        if options.wish == "pause":
+            pause = await writer.pause(target, options.time)
+            return f"hands off {_until(pause)} (llama-watchdog resume {options.name} ends it)"
+        if options.wish == "resume":
+            return "hands on again" if await writer.resume(target) else "was not paused"
+        await writer.release(target)
+        return "released: restarts are forgiven, and a hold is lifted"
+    finally:
+        await writer.close()
+
+
+def _until(pause: Pause) -> str:
+    if pause.until is None:
+        return "until it is resumed"
+    return f"until {time.strftime('%H:%M:%S', time.localtime(pause.until))}"

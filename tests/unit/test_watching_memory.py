@@ -1,0 +1,240 @@
+"""What a watch keeps for the one after it, what it takes over, and when its hands stay off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+from llama_watchdog.clock import WatchClock
+from llama_watchdog.core.action import Done, Identity, Result
+from llama_watchdog.core.asking import Ask
+from llama_watchdog.core.events import Event
+from llama_watchdog.core.observation import Observation, Outcome, Process, Watch
+from llama_watchdog.core.pace import Learned
+from llama_watchdog.core.standing import Order
+from llama_watchdog.lock import TargetLock
+from llama_watchdog.settings import ServerSettings
+from llama_watchdog.store import Pause, Remembered, Wish
+from llama_watchdog.watching import ServerWatch
+from tests.support.facts import CPU_SERVER, PID, seen, slot
+
+BEGAN = 1000.0  # seconds since the machine's start
+
+
+class Disk:
+    """The store: what is kept there, and what happened in which order."""
+
+    def __init__(self) -> None:
+        self.turns: list[str] = []
+        self.kept: dict[str, Any] = {}
+        self.this_boot = True
+
+    async def standing(self, _key: str) -> Remembered | None:
+        return Remembered(dict(self.kept), self.this_boot) if self.kept else None
+
+    async def remember(self, _key: str, standing: Mapping[str, Any]) -> bool:
+        self.kept = dict(standing)
+        self.turns.append(f"keep {standing['stage']} {standing['ordered']}")
+        return True
+
+    async def pace(self, _fingerprint: str) -> Learned:
+        return Learned()
+
+    async def keep_pace(self, _fingerprint: str, _learned: Learned) -> bool:
+        return True
+
+
+class Life:
+    """One watch of one server, from its start to its end; `disk` goes on."""
+
+    def __init__(self, disk: Disk, server: ServerSettings, began: float = BEGAN) -> None:
+        self.disk = disk
+        self.at = 0.0
+        self.watch: Watch = CPU_SERVER
+        self.fingerprint = None
+        self.why = ""
+        self.process = self
+        self.supervisor = None
+        self.dry_run = False
+        self.expected: Identity | None = None
+        self.events: list[Event] = []
+        self.state = "idle"
+        self.server_watch = ServerWatch(
+            server,
+            observer=self,  # type: ignore[arg-type]  # a stand-in
+            hands=self,  # type: ignore[arg-type]  # a stand-in
+            tell=self.events.append,
+            store=disk,  # type: ignore[arg-type]  # a stand-in
+        )
+        self.server_watch.clock.began = began
+        self.server_watch.clock.now = lambda: self.at  # type: ignore[method-assign]  # time as told
+
+    def expect(self, identity: Identity) -> None:
+        self.expected = identity
+
+    async def look(self, _clock: WatchClock, _ask: Ask, *, attentive: bool) -> Observation:  # noqa: ARG002 - a stand-in
+        if self.state == "gone":
+            return Observation(self.at, process=Process(Outcome.GONE, PID, 1, "Z"))
+        return seen(self.at, slot(busy=False))
+
+    async def do(self, order: Order) -> Result:
+        self.disk.turns.append(f"do {order.action}")
+        return Result(Done.DONE, "done")
+
+    async def aclose(self) -> None:
+        pass
+
+    async def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.at = await self.server_watch.round()
+
+    @property
+    def actions(self) -> list[str]:
+        return [f"{e['action']} {e['outcome']}" for e in self.events if e["event"] == "action"]
+
+
+@asynccontextmanager
+async def life(disk: Disk, server: ServerSettings, *, began: float = BEGAN) -> AsyncIterator[Life]:
+    one = Life(disk, server, began)
+    try:
+        yield one
+    finally:
+        await one.server_watch.aclose()
+
+
+def someone() -> ServerSettings:
+    """A server that no other test, nor anybody on this machine, watches."""
+    return ServerSettings(name="chat", url=f"unix:///nowhere/{uuid4()}.sock")
+
+
+def test_an_order_is_kept_before_it_is_carried_out_and_again_once_it_is() -> None:
+    async def play() -> list[str]:
+        disk = Disk()
+        async with life(disk, someone()) as one:
+            await one.rounds(1)
+            one.state = "gone"
+            await one.rounds(2)
+        return disk.turns
+
+    turns = asyncio.run(play())
+    at = turns.index("do restart")
+    assert turns[at - 1 : at + 2] == ["keep starting restart", "do restart", "keep starting None"]
+
+
+def test_the_next_watch_goes_on_where_the_last_one_ended() -> None:
+    """It neither restarts anew what was restarted, nor forgets that it was."""
+
+    async def play() -> tuple[Life, list[str]]:
+        disk, server = Disk(), someone()
+        async with life(disk, server) as one:
+            await one.rounds(1)
+            one.state = "gone"
+            await one.rounds(2)
+        disk.turns.clear()
+        async with life(disk, server, began=BEGAN + 60.0) as other:
+            await other.rounds(1)
+            other.state = "gone"
+            await other.rounds(1)
+            return other, list(disk.turns)
+
+    other, turns = asyncio.run(play())
+    assert other.expected == Identity(PID, 1)
+    assert other.actions == ["restart healed"]
+    assert "do restart" not in turns
+
+
+def test_a_reboot_ends_what_was_begun() -> None:
+    async def play() -> tuple[Life, list[str]]:
+        disk, server = Disk(), someone()
+        async with life(disk, server) as one:
+            await one.rounds(1)
+            one.state = "gone"
+            await one.rounds(2)
+        disk.this_boot = False
+        async with life(disk, server, began=5.0) as other:
+            await other.rounds(2)
+            return other, other.actions
+
+    other, actions = asyncio.run(play())
+    assert (other.expected, actions) == (None, [])
+    assert other.server_watch.engine.standing.incident == 1  # incidents keep their numbers apart
+
+
+def test_what_can_not_be_read_is_begun_anew() -> None:
+    async def play() -> list[str]:
+        disk = Disk()
+        disk.kept = {"stage": "asleep"}
+        async with life(disk, someone()) as one:
+            one.state = "gone"
+            await one.rounds(3)
+            return one.actions
+
+    assert "restart started" in asyncio.run(play())
+
+
+# Hands off
+
+
+def test_a_second_watchdog_watches_and_does_nothing_until_the_first_has_ended() -> None:
+    async def play() -> tuple[list[str], str, list[str]]:
+        server = someone()
+        first = TargetLock(Life(Disk(), server).server_watch.target)
+        first.take()
+        async with life(Disk(), server) as second:
+            await second.rounds(1)
+            second.state = "gone"
+            await second.rounds(4)
+            idle, line = list(second.actions), second.server_watch.line
+            first.release()
+            await second.rounds(3)
+            return idle, line, second.actions
+
+    idle, line, after = asyncio.run(play())
+    assert idle == []
+    assert "hands off: " in line
+    assert "watches it already" in line
+    assert "restart started" in after
+
+
+def test_a_pause_keeps_the_hands_off_and_its_end_puts_them_on_again() -> None:
+    async def play() -> tuple[list[str], str, list[str]]:
+        async with life(Disk(), someone()) as one:
+            await one.rounds(1)
+            await one.server_watch.heed(Wish(Pause(0.0, None, None)))
+            one.state = "gone"
+            await one.rounds(5)
+            idle, line = list(one.actions), one.server_watch.line
+            await one.server_watch.heed(Wish())
+            await one.rounds(3)
+            return idle, line, one.actions
+
+    idle, line, after = asyncio.run(play())
+    assert idle == []
+    assert line.endswith("hands off: paused by its admin")
+    assert "restart started" in after
+
+
+def test_a_pause_in_the_middle_of_an_incident_ends_it() -> None:
+    async def play() -> list[str]:
+        async with life(Disk(), someone()) as one:
+            await one.rounds(1)
+            one.state = "gone"
+            await one.rounds(2)
+            await one.server_watch.heed(Wish(Pause(0.0, None, None)))
+            await one.rounds(20)
+            return one.actions
+
+    assert asyncio.run(play()) == ["restart started", "hold done"]
+
+
+def test_a_release_is_granted_once_the_server_is_ours() -> None:
+    async def play() -> tuple[bool, bool]:
+        async with life(Disk(), someone()) as one:
+            early = await one.server_watch.heed(Wish(release=1.0))
+            await one.rounds(1)
+            return early, await one.server_watch.heed(Wish(release=1.0))
+
+    assert asyncio.run(play()) == (False, True)
