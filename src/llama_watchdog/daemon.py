@@ -96,6 +96,7 @@ class Daemon:
             if self._reload.is_set():
                 self._reload.clear()
                 await self._reconfigure()
+            await self.store.catch_up()
             await self._heed_wishes()
             rounds = {watch: watch.rounds for watch in self.watches.values()}
             # All of them: one that hangs must not hide behind the others. One that sleeps until its next look

@@ -66,9 +66,17 @@ def _http(server: ServerSettings, patience: float) -> LlamaHttp:
 
 
 def hands_of(server: ServerSettings, *, dry_run: bool, supervisor: Supervisor | None = None) -> Hands:
-    """What can be done to a server, as configured; `supervisor`: who runs it, if not so."""
-    supervisor = supervisor or supervisor_of(server)
+    """What can be done to a server, as configured; `supervisor`: who runs it, if not so.
+
+    Raises ConfigError where only `llama-watchdog exec` could do it.
+    """
     via = server.restart.via
+    if via == "child" and supervisor is None:
+        raise ConfigError(
+            f"servers.{server.name}.restart.via: 'child' is what `llama-watchdog exec` does; "
+            "use auto, systemd, container, command or none"
+        )
+    supervisor = supervisor or supervisor_of(server)
     restart: Restart | None = None
     if via in ("systemd", "container", "child") or (via == "auto" and supervisor is not None):
         restart = supervisor.restart if supervisor is not None else None

@@ -15,7 +15,7 @@ from llama_watchdog.core.judge import Judge
 from llama_watchdog.core.observation import Observation, Outcome, Watch
 from llama_watchdog.core.pace import Learned
 from llama_watchdog.core.policy import Policy
-from llama_watchdog.core.restarting import release
+from llama_watchdog.core.restarting import release, waits_for
 from llama_watchdog.core.standing import Move, Order, Sight, Stage, Standing
 from llama_watchdog.core.verdict import State, Verdict
 
@@ -107,7 +107,7 @@ class Engine:
         if order is not None and order.target is None:
             order = replace(order, target=self._known)
         told_of_move = self._take(move, at)
-        shown = self._overlay(verdict)
+        shown = self._overlay(verdict, observation)
         events = []
         told = (shown.state, shown.reason)
         if told != self._told:
@@ -134,12 +134,15 @@ class Engine:
         """When to look again, after an order was carried out at `at`."""
         return self._next_look(at, self.verdict or Verdict(State.IDLE))
 
-    def _overlay(self, verdict: Verdict) -> Verdict:
+    def _overlay(self, verdict: Verdict, observation: Observation) -> Verdict:
         """What the escalation has to say before the judge."""
         if self.standing.stage is Stage.HELD:
             return replace(verdict, state=State.HELD, fault=False)
         if self.standing.stage is Stage.UNKILLABLE:
-            return replace(verdict, state=State.UNKILLABLE, fault=False)
+            note = waits_for(observation.left) or "it is alive after SIGKILL; nothing is started beside it"
+            return replace(verdict, state=State.UNKILLABLE, fault=False, note=note)
+        if self.standing.stage is Stage.RESTARTING and (what := waits_for(observation.left)):
+            return replace(verdict, note=what)
         return verdict
 
     def _next_look(self, at: float, verdict: Verdict) -> float:

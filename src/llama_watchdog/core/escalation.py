@@ -178,8 +178,8 @@ def outcome(standing: Standing, action: Action, result: Result, at: float) -> Mo
     standing = replace(standing, ordered=None)
     report = Report(action, result.outcome, result.text, standing.incident)
     if result.outcome in (Done.UNSUPPORTED, Done.FAILED):
-        if action is Action.RESTART:
-            return Move(standing, None, report)  # it may come back by another hand; else start_timeout
+        if standing.stage is not Stage.CLIMBING:  # it may come back by another hand; no pause is shortened
+            return Move(standing, None, report)
         return Move(replace(standing, until=at), None, report)
     if action is Action.SIGKILL:
         standing = replace(standing, killed=True)

@@ -61,7 +61,7 @@ def from_json(value: Mapping[str, Any], began: float) -> tuple[Standing, float]:
             swept_at=swept_at,
         )
         return standing, float(value["kept_at"]) - began
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"no standing: {error!r}") from None
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from llama_watchdog.core.action import Action, Done
 from llama_watchdog.core.moves import begun, healed, is_another, serves
+from llama_watchdog.core.observation import Left
 from llama_watchdog.core.policy import Policy
 from llama_watchdog.core.standing import Move, Order, Report, Sight, Stage, Standing
 from llama_watchdog.core.verdict import Reason, State, seconds
@@ -47,10 +48,12 @@ def restarting(standing: Standing, policy: Policy, sight: Sight, dry_run: bool) 
         return healed(replace(standing, last=standing.last or Action.RESTART))
     if is_another(standing, sight):
         return Move(_starting_now(standing, policy, sight))
-    in_the_way = None if dry_run else _in_the_way(standing, policy, sight)
+    unit = sight.unit
+    # What systemd runs before the server, as to fetch a model, looks like remains: a cgroup, no main process.
+    prepares = unit is not None and unit.active == "activating" and not unit.sub.startswith("auto-restart")
+    in_the_way = None if dry_run or prepares else _in_the_way(standing, policy, sight)
     if in_the_way is not None:
         return in_the_way
-    unit = sight.unit
     if unit is not None and unit.active in ("activating", "deactivating"):
         return Move(standing)  # its supervisor is at it
     if standing.until is not None and sight.at < standing.until:
@@ -72,6 +75,18 @@ def _in_the_way(standing: Standing, policy: Policy, sight: Sight) -> Move | None
     if (sight.left.port or sight.left.gpu) and waited < FREE_WITHIN:
         return Move(standing)
     return None
+
+
+def waits_for(left: Left | None) -> str:
+    """What a start waits for, for people; "": nothing."""
+    if left is None:
+        return ""
+    if left.processes:
+        pids = ", ".join(str(process.pid) for process in left.processes)
+        return f"processes that it has left live on (pid {pids})"
+    if left.port:
+        return f"its port is taken by {left.port}"
+    return "its GPU memory is not free yet" if left.gpu else ""
 
 
 def _kill_what_is_left(standing: Standing, policy: Policy, sight: Sight, waited: float) -> Move:

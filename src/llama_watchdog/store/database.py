@@ -139,6 +139,10 @@ class Database:
         )
         # A damaged text is one for the reader to refuse, not one to stumble over.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        # First of all: a file of a newer version is not touched, not even its journal mode.
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise StateError(f"a newer llama-watchdog wrote it (version {version}; this one knows {VERSION})")
         connection.execute("PRAGMA journal_mode = TRUNCATE")
         connection.execute("PRAGMA synchronous = FULL" if self._durable else "PRAGMA synchronous = OFF")
         self._check_tables(connection)
@@ -173,10 +177,8 @@ class Database:
                     os.fchown(made, owner.st_uid, owner.st_gid)
         finally:
             os.close(made)
-        try:
-            self.path.hardlink_to(
-                beside
-            )  # unlike a rename, never over one that another process has just made
+        try:  # unlike a rename, a link never replaces what another process has just made
+            self.path.hardlink_to(beside)
         except FileExistsError:
             pass
         except OSError:  # a filesystem without hard links
@@ -195,8 +197,6 @@ class Database:
                 connection.execute(f"PRAGMA user_version = {VERSION}")
                 version = VERSION
             connection.execute("COMMIT")
-        if version > VERSION:
-            raise StateError(f"a newer llama-watchdog wrote it (version {version}; this one knows {VERSION})")
         if version != VERSION or self._found(connection) != set(self._tables):
             self.close()
             raise _DamagedError

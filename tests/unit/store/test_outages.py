@@ -309,6 +309,7 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         with other_process(tmp_path) as newer:
             newer.execute("CREATE TABLE kept (everything)")
             newer.execute("PRAGMA user_version = 7")
+            newer.execute("PRAGMA journal_mode = WAL")
         before = (tmp_path / "state.db").read_bytes()
         store = Store(tmp_path, said.append)
         assert await store.standing("chat") is None
