@@ -26,7 +26,8 @@ TICK = 0.5  # seconds between looks at how far the rounds are
 class Daemon:
     """Watches every configured server until told to end. `load` reads the configuration anew.
 
-    `supervisor`: who runs the server, where it isn't as configured: then there is one server only.
+    `supervisor`: who runs the server, where it isn't as configured: then there is one server only. `anew`: it
+    was just started.
     """
 
     def __init__(
@@ -36,10 +37,12 @@ class Daemon:
         *,
         supervisor: Supervisor | None = None,
         notifier: Notifier | None = None,
+        anew: bool = False,
     ) -> None:
         self.settings = settings
         self.load = load
         self.supervisor = supervisor
+        self._anew = anew
         self.log = log.get_logger()
         self.notifier = notifier or Notifier()
         self.store = Store(settings.state_dir, self.log.warning)
@@ -52,10 +55,7 @@ class Daemon:
 
     async def run(self) -> int:
         """Watch until SIGTERM or SIGINT; returns the exit code: 1 where an error of our own ended a watch."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        self.listen()
         try:
             for server in self.settings.servers.values():
                 self._start(server.name)
@@ -68,6 +68,13 @@ class Daemon:
             await self.wishes.close()
             self.notifier.close()
 
+    def listen(self) -> None:
+        """Take the signals that are meant for us."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+
     def _start(self, name: str) -> None:
         server = self.settings.servers[name]
         for key in _without_effect(self.settings, name):
@@ -78,6 +85,7 @@ class Daemon:
             hands=hands_of(server, dry_run=self.settings.dry_run, supervisor=self.supervisor),
             tell=self._tell,
             store=self.store,
+            anew=self._anew,
         )
         self.watches[name] = watch
         self._tasks[name] = asyncio.create_task(watch.run(), name=f"watch {name}")
@@ -109,7 +117,7 @@ class Daemon:
                     self.notifier.ready()
                 self.notifier.alive()
                 pinged = rounds
-            self.notifier.status(" · ".join(watch.line for watch in self.watches.values()))
+            self.notifier.status(self.status_line())
             for name, task in self._tasks.items():
                 if task.done():
                     error = None if task.cancelled() else task.exception()
@@ -123,6 +131,10 @@ class Daemon:
     def is_ready(self) -> bool:
         """Whether systemd may hear READY, once every watch has completed a round."""
         return True
+
+    def status_line(self) -> str:
+        """How everything is, in one line for people."""
+        return " · ".join(watch.line for watch in self.watches.values())
 
     def over(self) -> int | None:
         """The exit code, where there is nothing more to watch."""

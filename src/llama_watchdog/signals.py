@@ -60,6 +60,8 @@ async def kill_each(members: Sequence[Identity]) -> Result:
     """SIGKILL to what a server that has ended has left: these processes, and whatever descends from them."""
     killed, spared = 0, []
     for member in members:
+        if identify(member.pid) != member:  # gone: its pid, and so its session's number, may be a stranger's
+            continue
         more, denied = _kill_descendants(_Tree(member), [member])
         killed += more
         spared += denied

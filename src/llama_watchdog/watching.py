@@ -19,7 +19,7 @@ from llama_watchdog.core.blindspots import blind_spots
 from llama_watchdog.core.engine import Engine
 from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Observation, Watch
-from llama_watchdog.core.remembering import after_reboot, as_json, from_json, take_over
+from llama_watchdog.core.remembering import after_reboot, as_json, from_json, started_anew, take_over
 from llama_watchdog.core.standing import Stage, Standing
 from llama_watchdog.core.verdict import State, Verdict
 from llama_watchdog.lock import TargetLock
@@ -39,7 +39,7 @@ class ServerWatch:
     """One server under watch. `tell` gets each event, `keep` each observation with what is known by then.
 
     `store`: where is kept what outlives this process. Without one nothing does, no lock is taken, and no
-    wish is heeded.
+    wish is heeded. `anew`: the server was just started, whatever is remembered of the one before it.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class ServerWatch:
         tell: Tell,
         keep: Keep | None = None,
         store: Store | None = None,
+        anew: bool = False,
     ) -> None:
         self.server = server
         self.target = listens_at(server.url)
@@ -59,6 +60,7 @@ class ServerWatch:
         self.tell = tell
         self.keep = keep
         self._store = store
+        self._anew = anew
         self._lock = TargetLock(self.target)
         self._kept: Standing | None = None  # the standing that is remembered; None: not looked for yet
         self._pause: Pause | None = None
@@ -171,6 +173,9 @@ class ServerWatch:
         if not remembered.this_boot:
             self.engine.take_over(after_reboot(standing))
             return
+        if self._anew:
+            self.engine.take_over(started_anew(standing))
+            return
         self.engine.take_over(take_over(standing, self.clock.now(), kept_at))
         if standing.target is not None:
             self.observer.process.expect(standing.target)
@@ -231,6 +236,10 @@ class ServerWatch:
     def _choose_probes(self, server: ServerSettings) -> None:
         self.engine.asking.metrics = server.probe.metrics
         self.engine.asking.canary = server.probe.canary
+
+    def nudge(self) -> None:
+        """Look again at once: something has happened."""
+        self._wake.set()
 
     async def _sleep_until(self, at: float) -> None:
         self.asleep = True

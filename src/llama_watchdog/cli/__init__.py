@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from llama_watchdog import __version__
-from llama_watchdog.cli import check, demo, record, replay, run, wish
+from llama_watchdog.cli import check, demo, doctor, notify, record, replay, run, wish
+from llama_watchdog.cli import exec as exec_
 from llama_watchdog.settings import ConfigError
 
 FAILED, USAGE = 1, 2
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"llama-watchdog {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (run, check, wish, record, replay, demo):
+    for module in (run, exec_, notify, check, wish, record, replay, doctor, demo):
         module.add(commands)
     options = parser.parse_args(argv)
     try:

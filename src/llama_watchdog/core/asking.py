@@ -54,6 +54,11 @@ class Asking:
         self._metrics_off = False
         self._at_work = 0.0  # when it was last at work, as with our own canary
 
+    @property
+    def served(self) -> bool:
+        """Whether /health has ever said ok."""
+        return self._health_at is not None
+
     def see(self, observation: Observation, verdict: Verdict) -> None:
         """Take in what the last poll saw."""
         if observation.health is not None and observation.health.outcome is Outcome.OK:

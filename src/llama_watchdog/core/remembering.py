@@ -100,6 +100,12 @@ def take_over(standing: Standing, at: float, kept_at: float) -> Standing:
     return taken
 
 
+def started_anew(standing: Standing) -> Standing:
+    """What outlives a server that was just started by hand, or by whoever starts us: nothing that was begun
+    with the one before it. But its restarts are not forgiven by that."""
+    return Standing(incident=standing.incident, restarts=standing.restarts)
+
+
 def after_reboot(standing: Standing) -> Standing:
     """What outlives the machine's own restart: how many incidents there were. No process does."""
     return Standing(incident=standing.incident)

@@ -58,6 +58,8 @@ def restarting(standing: Standing, policy: Policy, sight: Sight, dry_run: bool) 
         return Move(standing)  # its supervisor is at it
     if standing.until is not None and sight.at < standing.until:
         return Move(standing)
+    if sight.target is not None and sight.target == standing.target and not sight.verdict.fault:
+        return Move(standing)  # it lives, and a restart would be its end: it is proven anew, or left alone
     recent = _recent(standing, policy, sight.at)
     if len(recent) >= policy.restart.max_restarts:
         return _hold(standing, policy, sight, len(recent))

@@ -18,7 +18,8 @@ class Works(StrEnum):
 class Finding:
     """One check. `server` is "" for what concerns all of them; `remedy`: the line to add, and where.
 
-    `matters`: the watch loses a rung, or evidence that has no substitute, where it is missing.
+    `matters`: the watch loses a rung, or evidence that has no substitute, where it is missing. `watch_says`:
+    a running watch says so by itself, by the verdict `blind` or as `core.blindspots`.
     """
 
     check: str
@@ -27,6 +28,7 @@ class Finding:
     text: str
     remedy: str = ""
     matters: bool = True
+    watch_says: bool = False
 
 
 def ok(check: str, server: str, text: str, remedy: str = "") -> Finding:
@@ -34,9 +36,11 @@ def ok(check: str, server: str, text: str, remedy: str = "") -> Finding:
     return Finding(check, server, Works.OK, text, remedy)
 
 
-def missing(check: str, server: str, text: str, remedy: str, *, matters: bool = True) -> Finding:
+def missing(
+    check: str, server: str, text: str, remedy: str, *, matters: bool = True, watch_says: bool = False
+) -> Finding:
     """It can't be had here."""
-    return Finding(check, server, Works.MISSING, text, remedy, matters)
+    return Finding(check, server, Works.MISSING, text, remedy, matters, watch_says)
 
 
 def unknown(check: str, server: str, text: str, *, matters: bool = True) -> Finding:

@@ -41,7 +41,7 @@ def rights() -> list[Finding]:
         ok(
             "rights",
             "",
-            "run as root, who may do everything; the service, where it is not root's, says in its own log what it may not",
+            "run as root, who may do everything; a service of another user says in its log what it lacks",
             f"{run} -p StateDirectory=llama-watchdog {Path(sys.argv[0]).absolute()} doctor",
         )
     ]

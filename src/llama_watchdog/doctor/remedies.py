@@ -49,7 +49,7 @@ def capability(*names: str) -> str:
     if all(sets.get("CapEff", 0) & number for number in numbers):
         return "not in a user namespace: PrivateUsers=no, or a container that is not rootless"
     if os.geteuid() == 0:
-        return f"docker run {' '.join(f'--cap-add={name.removeprefix("CAP_")}' for name in upper)}"
+        return " ".join(["docker run", *(f"--cap-add={name}" for name in upper)])
     lines = [f"AmbientCapabilities={' '.join(upper)}"]
     if not all(sets.get("CapBnd", -1) & number for number in numbers):
         lines.append(f"CapabilityBoundingSet={' '.join(upper)}")

@@ -9,8 +9,8 @@
              | of a command: whether it is there
 
 What systemd answers was seen with 262. It asks polkit first, and for each verb; only then it says that
-`--job-mode=triggering is only valid for stop` (known since 249), or that there is `No control process to kill`.
-SIGURG, should there be one, is ignored by whoever has no handler for it. Nothing of either is in the journal.
+`--job-mode=triggering is only valid for stop` (known since 249), or that there is `No control process to
+kill`. SIGURG, should there be one, is ignored by whoever has no handler for it. The journal shows nothing.
 Not tried: `restart`, which no mistake must ever make of this, and `reset-failed`, which makes systemd forget
 how often it has restarted the unit. They are in the remedy.
 """
@@ -24,9 +24,11 @@ import signal
 
 from llama_watchdog import signals
 from llama_watchdog.core.action import Done, Identity, Result
-from llama_watchdog.core.observation import Outcome
+from llama_watchdog.core.observation import HANGS, Outcome
 from llama_watchdog.doctor import remedies
+from llama_watchdog.doctor.evidence import to_be_asked, where_it_is
 from llama_watchdog.doctor.finding import Finding, missing, ok, unknown
+from llama_watchdog.doctor.look import Look
 from llama_watchdog.parts import hands_of
 from llama_watchdog.settings import ServerSettings
 from llama_watchdog.supervisors import systemctl
@@ -41,7 +43,7 @@ _OF_USER = re.compile(r"/user@\d+\.service/")
 
 
 def cancel(server: ServerSettings, tried: Result | None) -> Finding:
-    """`tried`: as `machine.try_cancel` said; None: not tried."""
+    """`tried`: as `machine.try_cancel` said; None: not tried, in a dry run."""
     if hands_of(server, dry_run=True).port is None:
         rest = [rung for rung in server.escalation.ladder if rung != "cancel"]
         remedy = remedies.ladder(server.name, rest)
@@ -61,12 +63,18 @@ def cancel(server: ServerSettings, tried: Result | None) -> Finding:
 
 async def signalling(
     server: ServerSettings,
-    identity: Identity | None,
+    look: Look | None,
     supervisor: Supervisor | None,
     state: Supervised | None,
+    *,
+    dry_run: bool,
 ) -> list[Finding]:
-    """The rungs of its ladder that signal; `identity`: of its process, None where it runs and can't be told."""
+    """The rungs of its ladder that signal; `look` None: it could not be looked at."""
     rungs = dict.fromkeys(rung for rung in server.escalation.ladder if rung != "cancel")
+    if dry_run or look is None or look.down:
+        why = DRY_RUN if dry_run else DOWN if look is not None else "its process could not be looked at"
+        return [unknown(rung, server.name, why) for rung in rungs]
+    identity = look.identity
     found = []
     for rung in rungs:
         targets = [identity] if identity is not None else []
@@ -76,9 +84,9 @@ async def signalling(
         if identity is not None and denied is None:
             found.append(ok(rung, server.name, f"pid {identity.pid} can be signalled"))
         elif supervisor is None or state is None:
-            found.append(_nobody(rung, server, identity, denied or ""))
+            found.append(_nobody(rung, server, look, denied or ""))
         else:
-            found.append(await _by_supervisor(rung, server.name, supervisor, state, denied or ""))
+            found.append(await _by_supervisor(rung, server, look, supervisor, state, denied or ""))
     return found
 
 
@@ -93,7 +101,7 @@ def _first_denied(targets: list[Identity]) -> str | None:
             return f"no pidfd for pid {target.pid} (Linux 5.3 or newer): {error.strerror}"
         try:
             if signals.identify(target.pid) == target:
-                signal.pidfd_send_signal(pidfd, 0)  # type: ignore[arg-type]  # 0 is no signal, and is allowed
+                signal.pidfd_send_signal(pidfd, 0)
         except ProcessLookupError:
             continue
         except OSError:
@@ -103,31 +111,32 @@ def _first_denied(targets: list[Identity]) -> str | None:
     return None
 
 
-def _nobody(rung: str, server: ServerSettings, identity: Identity | None, denied: str) -> Finding:
-    if identity is None:
-        return missing(rung, server.name, "its process is not known", _name_it(server))
-    remedy = f"{remedies.capability('kill')}; or let its unit signal it, {_name_it(server)}"
-    return missing(rung, server.name, denied, remedy)
-
-
-def _name_it(server: ServerSettings) -> str:
-    return remedies.key(server.name, 'unit = "UNIT.service" (or container = "NAME")')
+def _nobody(rung: str, server: ServerSettings, look: Look, denied: str) -> Finding:
+    if look.identity is None:
+        text = f"its process can't be told ({look.why or 'not seen'})"
+        return missing(rung, server.name, text, where_it_is(server, look))
+    unit = look.unit or "UNIT.service"
+    by_unit = remedies.key(server.name, f'unit = "{unit}"')
+    return missing(
+        rung, server.name, denied, f"{remedies.capability('kill')}; or {by_unit}, which then does it"
+    )
 
 
 async def _by_supervisor(
-    rung: str, server: str, supervisor: Supervisor, state: Supervised, denied: str
+    rung: str, server: ServerSettings, look: Look, supervisor: Supervisor, state: Supervised, denied: str
 ) -> Finding:
-    if state.unit.outcome is not Outcome.OK:
-        return missing(rung, server, "; ".join(filter(None, (denied, state.why))), "")
+    if (impossible := _not_there(rung, server, look, supervisor, state)) is not None:
+        return impossible
+    name = server.name
     if not is_running(state):
-        return unknown(rung, server, DOWN)
+        return unknown(rung, name, DOWN)
     if not isinstance(supervisor, SystemdUnit):
-        return ok(rung, server, f"{supervisor.name} can be asked to signal it")
+        return ok(rung, name, f"{supervisor.name} can be asked to signal it")
     if _needs_no_trial(state):
-        return ok(rung, server, f"systemd signals {supervisor.name}")
+        return ok(rung, name, f"systemd signals {supervisor.name}")
     options = ("--kill-who=control", "--signal=SIGURG")
     result = await systemctl.verb("kill", supervisor.name, *options, timeout=_VERB_SECONDS)
-    return _asked(rung, server, supervisor, result, "signals", denied)
+    return _asked(rung, name, supervisor, result, "signals", denied)
 
 
 def _needs_no_trial(state: Supervised) -> bool:
@@ -140,7 +149,7 @@ def _asked(
 ) -> Finding:
     if result.outcome is Done.DONE or _REFUSED_ANYWAY.search(result.text):
         return ok(check, server, f"systemd {does} {supervisor.name} for {remedies.user()}")
-    if "polkit" in result.text:
+    if "needs root or a polkit rule" in result.text:
         why = f"{remedies.user()} has no right to it by polkit"
         text = f"{denied}, and {why}" if denied else why
         return missing(check, server, text, remedies.polkit(supervisor.name))
@@ -148,35 +157,56 @@ def _asked(
 
 
 async def restart(
-    server: ServerSettings, supervisor: Supervisor | None, state: Supervised | None, *, dry_run: bool
+    server: ServerSettings,
+    look: Look | None,
+    supervisor: Supervisor | None,
+    state: Supervised | None,
+    *,
+    dry_run: bool,
 ) -> Finding:
     """What starts it again."""
     name, via = server.name, server.restart.via
     if via == "command" or (via == "auto" and supervisor is None and server.restart.command):
         return _command(server)
     if via == "none" or supervisor is None or state is None:
-        remedy = remedies.key(name, 'unit = "UNIT.service" (or container = "NAME", or restart.command = [...])')
-        if via != "auto":
-            remedy += ', restart.via = "auto"'
-        text = "left to whoever started it" + (', by restart.via = "none"' if via == "none" else "")
-        return missing("restart", name, text, remedy, matters=via != "none")
-    if state.unit.outcome is not Outcome.OK:
-        return missing("restart", name, state.why, "")
-    if state.unit.load == "masked":
-        return missing("restart", name, f"{supervisor.name} is masked", f"systemctl unmask {supervisor.name}")
-    if state.unit.load != "loaded":
-        return missing("restart", name, f"{supervisor.name} is {state.unit.load}", _name_it(server))
+        return _left_to_others(server, look)
+    if (impossible := _not_there("restart", server, look, supervisor, state)) is not None:
+        return impossible
     if not isinstance(supervisor, SystemdUnit):
         return ok("restart", name, f"{supervisor.name} can be asked to start again")
     if _needs_no_trial(state):
         return ok("restart", name, f"systemd starts {supervisor.name}")
-    if dry_run:
-        return unknown("restart", name, DRY_RUN)
-    if not is_running(state):
-        return unknown("restart", name, DOWN)
+    if dry_run or not is_running(state):
+        return unknown("restart", name, DRY_RUN if dry_run else DOWN)
     options = ("--no-block", "--job-mode=triggering")
     result = await systemctl.verb("start", supervisor.name, *options, timeout=_VERB_SECONDS)
     return _asked("restart", name, supervisor, result, "starts")
+
+
+def _left_to_others(server: ServerSettings, look: Look | None) -> Finding:
+    unit = (look.unit if look is not None else "") or "UNIT.service"
+    lines = [f'unit = "{unit}" (or container = "NAME", or restart.command = [...])']
+    chosen = server.restart.via == "none"
+    if server.restart.via != "auto":
+        lines.append('restart.via = "auto"')
+    text = "left to whoever started it" + (', by restart.via = "none"' if chosen else "")
+    return missing("restart", server.name, text, remedies.key(server.name, *lines), matters=not chosen)
+
+
+def _not_there(
+    rung: str, server: ServerSettings, look: Look | None, supervisor: Supervisor, state: Supervised
+) -> Finding | None:
+    if state.unit.outcome in HANGS:
+        return unknown(rung, server.name, state.why)
+    if state.unit.outcome is not Outcome.OK:
+        return missing(rung, server.name, state.why, to_be_asked(supervisor))
+    if state.unit.load == "masked" and rung == "restart":
+        why = f"{supervisor.name} is masked"
+        return missing(rung, server.name, why, f"systemctl unmask {supervisor.name}")
+    if state.unit.load not in ("loaded", "masked"):
+        why = f"{supervisor.name} is {state.unit.load}"
+        return missing(rung, server.name, why, where_it_is(server, look))
+    return None
 
 
 def _command(server: ServerSettings) -> Finding:

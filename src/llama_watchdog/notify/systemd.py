@@ -1,6 +1,7 @@
-"""What systemd is told of the daemon itself: READY, STATUS, WATCHDOG, RELOADING, STOPPING.
+"""What systemd is told of the daemon itself: READY, STATUS, WATCHDOG, RELOADING, STOPPING, and for how long.
 
-Without systemd (no NOTIFY_SOCKET) every call does nothing.
+Without systemd (no NOTIFY_SOCKET) every call does nothing. A daemon within the unit of another service is
+`Silent`, and has one request for it: `trigger`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,23 @@ class Notifier:
         """A reload begins. MONOTONIC_USEC lets systemd tell this one from an earlier one."""
         self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
+    def extend(self, seconds: float) -> None:
+        """A start, reload or stop that is under way may take this long from now on."""
+        self._tell(f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}")
+
+    def trigger(self) -> bool:
+        """Have systemd kill the unit that we are in, by WatchdogSignal=, as if its own watchdog had run out.
+
+        Whether it could be sent. Needs no WatchdogSec=, and NotifyAccess=all if we are not the main process.
+        """
+        if self._systemd is None or self._systemd.socket is None:
+            return False
+        try:
+            self._systemd.socket.sendall(b"WATCHDOG=trigger")
+        except OSError:
+            return False
+        return True
+
     def stopping(self) -> None:
         """We end, on purpose."""
         self._tell("STOPPING=1")
@@ -54,3 +72,10 @@ class Notifier:
         if self._systemd is not None:
             # sdnotify writes Latin-1, and drops what that can't hold; systemd drops what is not UTF-8.
             self._systemd.notify(words.encode().decode("latin-1"))
+
+
+class Silent(Notifier):
+    """Says nothing: with NotifyAccess=all systemd would take our READY or STOPPING for the service's own."""
+
+    def _tell(self, words: str) -> None:
+        pass

@@ -105,8 +105,9 @@ class ProcessProbe:
         why = await self._ask_supervisor() if known is None or known.ended else ""
         try:
             self._known, facts = await self._worker.run(
-                partial(self._look, known, self._group, addresses), self._timeout
+                partial(self._look, known, self._expected, self._group, addresses), self._timeout
             )
+            self._expected = None
         except StillBusyError:
             return _unread(Outcome.PENDING, known)
         except TimeoutError:
@@ -145,12 +146,16 @@ class ProcessProbe:
         return replace(facts, traits=learned)
 
     def _look(
-        self, known: _Known | None, group: Group | None, addresses: frozenset[bytes]
+        self,
+        known: _Known | None,
+        expected: Identity | None,
+        group: Group | None,
+        addresses: frozenset[bytes],
     ) -> tuple[_Known | None, ProcessFacts]:
         """The blocking part. What is known is handed in and back, as a late look must change nothing."""
         door = finding.look_at_door(self._wanted.place, addresses)
-        if known is None and self._expected is not None:
-            known, self._expected = self._meet_again(self._expected), None
+        if known is None and expected is not None:
+            known = self._meet_again(expected)
         process = self._reader.read(known.found.identity) if known is not None else None
         if known is not None and process is not None:
             if process.outcome is Outcome.GONE:

@@ -43,6 +43,7 @@ class Child:
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
         self.name = f"our child {Path(argv[0]).name}"
+        self.command = argv[0]
         self._argv = tuple(argv)
         self._environment = {key: value for key, value in environ.items() if not key.startswith(_OURS)}
         self._identity: Identity | None = None
@@ -162,7 +163,7 @@ class Child:
         try:
             await self.start()
         except OSError as error:
-            return Result(Done.FAILED, f"{self._argv[0]} can't be started: {error.strerror}")
+            return Result(Done.FAILED, f"{self.command} can't be started: {error.strerror}")
         return Result(Done.DONE, f"started {self.name} again, as {_pid(self._identity)}")
 
     def _is_newer(self, other: Identity) -> bool:

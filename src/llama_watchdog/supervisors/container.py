@@ -34,8 +34,9 @@ from llama_watchdog.supervisors.stop_orders import StopOrders
 
 _SIGNAL_TIMEOUT = 5.0  # seconds; Docker answers a SIGKILL when the process has ended, or after 12 s
 _RESTART_TIMEOUT = 15.0  # that, and the start; a load is not waited for
-_LIMBO = 10.0  # seconds; Podman goes on from "stopped" within 0.3 s (measured), unless its cleanup was lost
-_SIGNALLED = 128
+_LIMBO = 10.0  # seconds; Podman goes on from "stopped" within 0.4 s (measured), unless its cleanup was lost
+_DYING = 1.0  # seconds that a killed process may take to give back its memory before the engine is asked
+_SIGNALLED = 128  # an exit status above it is of a signal
 
 
 class Container:
@@ -95,6 +96,8 @@ class Container:
                 return Result(Done.DONE, f"nothing of {self.name} is running any more")
             if identity is not None and _is_newer(seen, identity):
                 return Result(Done.FAILED, f"{self.name} has been restarted meanwhile: not signalled")
+            if identity is not None and sig is signal.SIGKILL and await _dies_by_itself(seen, identity):
+                return Result(Done.DONE, f"nothing of {self.name} is running any more")
             with self._orders.ours(seen):
                 await engine.kill(seen.id, sig, timeout=_SIGNAL_TIMEOUT)
         except EngineError as error:
@@ -136,8 +139,7 @@ class Container:
         if unit.job == "stop" or unit.active == "deactivating":
             return Result(Done.FAILED, f"{self.name} is being stopped by its admin")
         if unit.stop_ordered:
-            start = f"docker start {self.container}"
-            return Result(Done.FAILED, f"{self.name} was stopped by its admin ({start})")
+            return Result(Done.FAILED, f"{self.name} was stopped by its admin")
         if seen.status == "running" and ended is not None and _is_newer(seen, ended):
             return Result(Done.DONE, f"the engine has restarted {self.name} itself")
         return None
@@ -190,6 +192,20 @@ class Container:
         if self._limbo is None or self._limbo[0] != seen.started:
             self._limbo = seen.started, self._clock()
         return self._clock() - self._limbo[1] < _LIMBO
+
+
+async def _dies_by_itself(seen: Inspected, identity: Identity) -> bool:
+    """Whether its first process is the one that is meant, and ends without the engine.
+
+    A pidfd may have killed it a moment ago. Killed through the engine, too, it would count as stopped by a
+    user, and no restart policy would start it again.
+    """
+    if seen.pid != identity.pid:
+        return False
+    try:
+        return await signals.wait_ended(identity, _DYING)
+    except OSError:  # a kernel without pidfds
+        return False
 
 
 def _is_newer(seen: Inspected, identity: Identity) -> bool:

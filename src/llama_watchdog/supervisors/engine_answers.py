@@ -32,7 +32,7 @@ class Inspected:
     environment: tuple[str, ...]  # NAME=value
     health: str  # of its HEALTHCHECK: healthy, unhealthy, starting; "" without one
     podman: bool
-    stopped_by_user: bool | None  # None: not told. Podman has it from 4.7 on, Docker tells nobody
+    stopped_by_user: bool | None  # or killed; None: it runs, or this is not told (Docker, Podman before 4.7)
 
 
 @dataclass(frozen=True, slots=True)

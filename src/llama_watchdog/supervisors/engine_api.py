@@ -79,7 +79,7 @@ class EngineApi:
             return None
         body = answer.json()
         stopped_by_user = None
-        if answer.podman >= _TELLS_WHO_STOPPED:
+        if answer.podman >= _TELLS_WHO_STOPPED and not engine_answers.part(body, "State").get("Pid"):
             native = await self._ask("GET", f"/v4.0.0/libpod{path}", timeout)
             state = engine_answers.part(native.json(), "State")
             stopped_by_user = state.get("StoppedByUser") is True  # left out where it is false
@@ -142,7 +142,7 @@ class EngineApi:
                 client.stream(method, f"http://localhost{path}", params=query) as response,
             ):
                 body = b""
-                async for piece in response.aiter_raw():
+                async for piece in response.aiter_bytes():
                     body += piece
                     if len(body) > _ANSWER_BYTES:
                         raise EngineError(Outcome.MALFORMED, f"{self.socket}: more than 1 MB of answer")

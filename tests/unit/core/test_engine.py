@@ -11,9 +11,9 @@ import pytest
 
 from llama_watchdog.core.action import Action, Done, Identity, Result
 from llama_watchdog.core.engine import QUIET_AFTER_CANCEL, SOONEST, Engine, Step
-from llama_watchdog.core.observation import Observation, Outcome, Process, Unit, Watch
+from llama_watchdog.core.observation import Left, Observation, Outcome, Process, Unit, Watch
 from llama_watchdog.core.policy import LadderPolicy, Policy, RestartPolicy, Rung, StallPolicy
-from llama_watchdog.core.standing import Order, Stage
+from llama_watchdog.core.standing import Order, Stage, Standing
 from llama_watchdog.core.verdict import State
 from tests.support.facts import CPU_SERVER, PID, process, seen, slot
 
@@ -214,7 +214,123 @@ def test_a_deadline_that_has_passed_makes_no_haste() -> None:
     assert step.next_look - at >= 1.0
 
 
+@pytest.mark.parametrize("waits_for", ["what systemd does", "its port"])
+def test_while_a_start_waits_for_the_world_it_is_looked_at_each_second(waits_for: str) -> None:
+    """How long that takes nobody knows, and a free port should be taken at once, not at the next interval."""
+    engine = Engine(Policy(), Watch(interval=60.0, uses_gpu=False))
+    engine.step(idle(0.0))
+    stopping = Unit(Outcome.OK, "loaded", "deactivating", "stop-sigterm")
+    left = Left(port="nginx (pid 12)")
+
+    def waiting(at: float) -> Observation:
+        return gone(at, stopping) if waits_for == "what systemd does" else replace(gone(at), left=left)
+
+    looks = [at for _, (at, _) in zip(range(8), steps(engine, waiting, at=5.0), strict=False)]
+    assert engine.standing.stage is Stage.RESTARTING
+    assert [after - before for before, after in pairwise(looks[2:])] == pytest.approx([1.0] * 5)
+
+
+def test_a_pause_before_a_restart_is_slept_through() -> None:
+    engine = Engine(Policy(restart=RestartPolicy(backoff=40.0)), replace(CPU_SERVER, interval=60.0))
+    engine.take_over(Standing(Stage.RESTARTING, 1, Identity(PID, 1), until=45.0, restarts=(-10.0,)))
+    assert engine.step(gone(5.0)).next_look == 45.0
+
+
+# Hands off
+
+
+def test_hands_off_orders_nothing_whatever_is_seen() -> None:
+    engine = Engine(Policy(), CPU_SERVER)
+    engine.hands_off = "paused by its admin"
+    played = [step for _, step in zip(range(40), (s for _, s in steps(engine)), strict=False)]
+    assert all(step.order is None for step in played)
+    assert played[-1].verdict.state is State.WEDGED
+    assert engine.standing == Standing()
+    assert {event["event"] for step in played for event in step.events} == {"verdict"}
+
+
+def test_hands_off_in_mid_ladder_drops_it_and_says_so_once() -> None:
+    engine = Engine(Policy(), CPU_SERVER)
+    at, order = ordered(engine)
+    engine.done(order, DONE, at)
+    engine.hands_off = "paused by its admin"
+    later = [step for _, step in zip(range(9), (s for _, s in steps(engine, at=at + 5.0)), strict=False)]
+    assert all(step.order is None for step in later)
+    assert [e["text"] for step in later for e in step.events if e["event"] == "action"] == [
+        "hands off: paused by its admin"
+    ]
+
+
+def test_hands_on_again_the_fault_is_confirmed_anew() -> None:
+    engine = Engine(Policy(), CPU_SERVER)
+    engine.hands_off = "paused by its admin"
+    at = next(at for at, step in steps(engine) if step.verdict.state is State.WEDGED)
+    engine.hands_off = ""
+    assert engine.step(frozen(at + 5.0)).order is None
+    order = engine.step(frozen(at + 6.0)).order
+    assert order is not None
+    assert order.action is Action.CANCEL
+
+
 # Taking over
+
+
+OLD = Identity(PID, 1)
+
+
+def test_a_restart_that_was_taken_over_names_the_incarnation_that_has_ended() -> None:
+    """Nothing was seen of it in this watch; whoever restarts must still not take its successor for it."""
+    engine = Engine(Policy(), CPU_SERVER)
+    engine.take_over(Standing(Stage.RESTARTING, 3, OLD, until=0.0, resumed=True))
+    order = engine.step(Observation(1.0, process=Process(Outcome.GONE, PID, 1))).order
+    assert order is not None
+    assert (order.action, order.target, order.incident) == (Action.RESTART, OLD, 3)
+
+
+def test_one_that_ends_in_this_watch_is_named_though_nothing_of_it_was_seen() -> None:
+    """It was being watched, no incident: then the machine's owner killed both."""
+    engine = Engine(Policy(), CPU_SERVER)
+    engine.take_over(Standing(Stage.WATCHING, 3, OLD, resumed=True))
+    _, order = ordered(engine, gone, at=1.0)
+    assert (order.action, order.target, order.incident) == (Action.RESTART, OLD, 4)
+
+
+def test_a_ladder_that_was_taken_over_goes_on_with_its_next_rung() -> None:
+    engine = Engine(Policy(), CPU_SERVER)
+    engine.take_over(Standing(Stage.CLIMBING, 3, OLD, rung=1, until=2.0, signalled=True, resumed=True))
+    at, order = ordered(engine, at=0.0)
+    assert (at, order.action, order.target) == (2.0, Action.SIGTERM, OLD)
+
+
+def test_an_incident_that_was_taken_over_is_over_once_tokens_have_moved() -> None:
+    engine = Engine(Policy(), CPU_SERVER)
+    engine.take_over(Standing(Stage.CLIMBING, 3, OLD, rung=0, until=2.0, last=Action.CANCEL, resumed=True))
+    played = [engine.step(seen(5.0 * n, slot(decoded=30 + n))) for n in range(3)]
+    told = [[event["event"] for event in step.events] for step in played]
+    assert told == [["verdict"], ["action"], []]
+    assert engine.standing.stage is Stage.WATCHING
+
+
+def test_after_a_release_orders_go_on() -> None:
+    policy = Policy(escalation=KILL_ONLY.escalation, restart=RestartPolicy(max_restarts=0))
+    engine = Engine(policy, CPU_SERVER)
+    at = next(at for at, step in steps(engine, gone) if step.verdict.state is State.HELD)
+    engine.reconfigure(Policy(), dry_run=False)
+    assert engine.step(gone(at + 5.0)).order is None
+    (event,) = engine.release(at + 6.0)
+    assert (event["action"], event["text"]) == ("hold", "released: restarts go on")
+    order = engine.step(gone(at + 7.0)).order
+    assert order is not None
+    assert order.action is Action.RESTART
+
+
+def test_what_is_left_of_a_server_is_killed_by_its_own_identity() -> None:
+    engine = Engine(Policy(), CPU_SERVER)
+    engine.step(idle(0.0))
+    left = Left((Identity(PID + 1, 7),))
+    at, order = ordered(engine, lambda at: replace(gone(at), left=left), at=5.0)
+    assert (order.action, order.left, order.target) == (Action.SIGKILL, left.processes, OLD)
+    assert at - 5.0 <= 1.0 + 3.0 + 1.0  # confirmed, its moment is over, and the look after that
 
 
 def test_a_new_configuration_loses_nothing_that_is_known() -> None:

@@ -56,10 +56,11 @@ def test_what_is_left_is_killed_once_and_then_it_is_started(unit: Unit | None) -
 
 def test_what_outlives_that_is_unkillable_and_nothing_is_started_beside_it() -> None:
     bench = down(OUTLIVED).see(GONE, None, FAILED, after=TERM, left=OUTLIVED)
-    bench.see(GONE, None, FAILED, after=SPAN - 0.1, left=OUTLIVED)
-    assert bench.standing.stage is Stage.RESTARTING
-    bench.see(GONE, None, FAILED, after=0.1, left=OUTLIVED)
-    assert bench.standing.stage is Stage.UNKILLABLE
+    stages = [
+        bench.see(GONE, None, FAILED, after=after, left=OUTLIVED).standing.stage
+        for after in (SPAN - 0.1, 0.1)
+    ]
+    assert stages == [Stage.RESTARTING, Stage.UNKILLABLE]
     bench.see(GONE, None, FAILED, times=500, left=OUTLIVED)
     assert bench.actions == ["sigkill"]
     assert bench.see(GONE, None, FAILED, left=NOTHING).actions == ["sigkill", "restart"]

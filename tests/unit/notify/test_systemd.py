@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llama_watchdog.notify import systemd
-from llama_watchdog.notify.systemd import Notifier
+from llama_watchdog.notify.systemd import Notifier, Silent
 
 
 @pytest.fixture
@@ -32,8 +32,10 @@ def test_each_message_in_systemd_s_words(manager: socket.socket) -> None:
     notifier = Notifier()
     notifier.ready()
     notifier.alive()
+    notifier.extend(2.5)
     notifier.stopping()
-    assert [heard(manager) for _ in range(3)] == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
+    told = [heard(manager) for _ in range(4)]
+    assert told == ["READY=1", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=2500000", "STOPPING=1"]
     notifier.close()
 
 
@@ -78,6 +80,37 @@ def test_a_manager_that_does_not_read_holds_nobody_up(
     assert heard(manager) == "WATCHDOG=1"
 
 
+def test_within_another_service_nothing_is_said_but_the_trigger(manager: socket.socket) -> None:
+    """A READY or STOPPING would be taken for the service's own, and a WATCHDOG=1 for a sign of its life."""
+    silent, asking = Silent(), Notifier()
+    for call in (silent.ready, silent.alive, silent.reloading, silent.stopping):
+        call()
+    silent.status("chat: idle")
+    silent.extend(1.0)
+    assert asking.trigger()
+    silent.close()
+    asking.close()
+    manager.setblocking(False)
+    assert heard(manager) == "WATCHDOG=trigger"
+    with pytest.raises(BlockingIOError):
+        heard(manager)
+
+
+def test_a_trigger_that_is_not_taken_is_no_success(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unlike the rest it is not told again anyway: whoever asks for it has to know."""
+    monkeypatch.setattr(systemd, "SEND_TIMEOUT", 0.001)
+    notifier = Notifier()
+    sent = [
+        notifier.trigger() for _ in range(int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) + 10)
+    ]
+    notifier.close()
+    assert sent[0]
+    assert not sent[-1]
+    assert heard(manager) == "WATCHDOG=trigger"
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sdnotify leaves it open
 @pytest.mark.parametrize("where", [None, "", "/nowhere/at/all"])
 def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch, where: str | None) -> None:
@@ -90,4 +123,5 @@ def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch, where:
     notifier.alive()
     notifier.reloading()
     notifier.stopping()
+    assert not notifier.trigger()
     notifier.close()
