@@ -37,23 +37,24 @@ _BEYOND = frozenset({Stage.CONFIRMING, Stage.CLIMBING, Stage.UNKILLABLE, Stage.R
 
 
 async def execute(settings: Settings, load: Callable[[], Settings], child: Child) -> int:
-    """Start the child and watch it to its end; returns its exit status, a shell's where it can't be started."""
+    """Start the child and watch it to its end; returns its exit status, a shell's where it can't start."""
     anew = True
     while True:
         watching = Exec(settings, load, child, anew=anew)
-        try:
-            status = await watching.run()
-        except Exception:  # noqa: BLE001 - whatever it is: a server that may be healthy would end with us
-            watching.log.error("our watch has ended by an error of our own", exc_info=True)
-            status = FAILED
+        status = await watching.run()
+        if not watching.done:  # an error of our own: with us would end a server that may be healthy
+            await asyncio.sleep(AGAIN_AFTER)
         if watching.done:
-            return status
-        await asyncio.sleep(AGAIN_AFTER)
+            await watching.end_all()
+            return child.status or (0 if watching.stopped_by is not None else status)
         settings, anew = watching.settings, False
 
 
 class Exec(Daemon):
-    """The daemon of one server, which is `child`. `done`: there is nothing left to watch."""
+    """The daemon of one server, which is `child`.
+
+    `done`: there is nothing left to watch. `stopped_by`: the signal that has ended the watch.
+    """
 
     def __init__(
         self, settings: Settings, load: Callable[[], Settings], child: Child, *, anew: bool = True
@@ -61,7 +62,7 @@ class Exec(Daemon):
         super().__init__(settings, load, supervisor=child, anew=anew)
         self.child = child
         self.done = False
-        self._stopped_by: signal.Signals | None = None
+        self.stopped_by: signal.Signals | None = None
         self._hopeless = False
         self._extended = -EXTEND_EVERY
         self._errands: set[asyncio.Task[None]] = set()  # the loop holds its tasks only weakly
@@ -72,21 +73,18 @@ class Exec(Daemon):
         return next(iter(self.watches.values()), None)
 
     async def run(self) -> int:
-        """Watch it to its end, started first where it is `anew`; returns its exit status."""
+        """Watch it, started first where it is `anew`, until it is `done` or an error of our own ends that."""
         self.listen()  # before it is there: a signal in between would end us alone
         if self._anew and not await self._start_child():
-            return self.child.status or FAILED
+            return FAILED
         nudging = asyncio.create_task(self._nudge())
         try:
-            status = await super().run()
+            return await super().run()
+        except Exception:
+            self.log.error("our watch has ended by an error of our own", exc_info=True)
+            return FAILED
         finally:
             nudging.cancel()
-        if self._stopped_by is not None:
-            self.done = True
-        if not self.done:
-            return status
-        await self._end_all()
-        return self.child.status or (0 if self._stopped_by is not None else status)
 
     async def _start_child(self) -> bool:
         try:
@@ -97,13 +95,13 @@ class Exec(Daemon):
             self.done = True
         return not self.done
 
-    async def _end_all(self) -> None:
+    async def end_all(self) -> None:
         """Nothing of it outlives us. What has been told to end has as much time as it needs."""
         if self._hopeless:
             await self.child.kill()
         await self.child.wait()
         if not self._hopeless:  # what a wrapper has left has not heard of it yet
-            await self.child.pass_on(self._stopped_by or signal.SIGTERM)
+            await self.child.pass_on(self.stopped_by or signal.SIGTERM)
         await self.child.wait_for_all()
 
     async def _nudge(self) -> None:
@@ -129,7 +127,7 @@ class Exec(Daemon):
         self._send(self.child.pass_on(sig))
 
     def _on_stop(self, sig: signal.Signals) -> None:
-        first, self._stopped_by = self._stopped_by is None, sig
+        first, self.stopped_by = self.stopped_by is None, sig
         self._hopeless = self._hopeless or (first and self._hears_nothing())
         if self._hopeless:
             self.log.warning(f"{sig.name}: {self.child.name} would not hear it: SIGKILL to all of it")
@@ -137,6 +135,7 @@ class Exec(Daemon):
         else:
             self.log.info(f"{sig.name}: passed on to {self.child.name}, whose end is waited for")
             self._pass_on(sig)
+        self.done = True
         self._stop.set()
 
     def _hears_nothing(self) -> bool:

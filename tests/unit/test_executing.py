@@ -193,7 +193,7 @@ def test_a_healthy_server_has_its_time_and_hears_the_second_signal_too(play: Pla
         (WEDGED, Stage.UNKILLABLE, False, True),
         (GONE, Stage.STARTING, False, False),  # the verdict is still of the one before it
         (Verdict(State.SUSPECT, Reason.SLOTS_HANG), Stage.WATCHING, False, False),
-        (WEDGED, Stage.REHEARSED, True, False),
+        (WEDGED, Stage.CONFIRMING, True, False),
     ],
 )
 def test_only_what_is_proven_to_hear_nothing_is_killed_at_a_stop(

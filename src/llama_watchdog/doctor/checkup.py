@@ -91,9 +91,11 @@ async def _server(
         found.append(_lock(server))
     if "cancel" in server.escalation.ladder:
         found.append(rungs.cancel(server, await tried if tried is not None else None))
-    found += await rungs.signalling(server, look, supervisor, state, dry_run=settings.dry_run)
-    found.append(await rungs.restart(server, look, supervisor, state, dry_run=settings.dry_run))
-    return found
+    signals, restart = await asyncio.gather(
+        rungs.signalling(server, look, supervisor, state, dry_run=settings.dry_run),
+        rungs.restart(server, look, supervisor, state, dry_run=settings.dry_run),
+    )
+    return [*found, *signals, restart]
 
 
 async def _look(server: ServerSettings, supervisor: Supervisor | None, at_start: bool) -> Look | None:

@@ -17,6 +17,7 @@ how often it has restarted the unit. They are in the remedy.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -74,20 +75,23 @@ async def signalling(
     if dry_run or look is None or look.down:
         why = DRY_RUN if dry_run else DOWN if look is not None else "its process could not be looked at"
         return [unknown(rung, server.name, why) for rung in rungs]
+    # Side by side: where systemd hangs, each takes its whole time.
+    return await asyncio.gather(*(_signal(rung, server, look, supervisor, state) for rung in rungs))
+
+
+async def _signal(
+    rung: str, server: ServerSettings, look: Look, supervisor: Supervisor | None, state: Supervised | None
+) -> Finding:
     identity = look.identity
-    found = []
-    for rung in rungs:
-        targets = [identity] if identity is not None else []
-        if identity is not None and rung == "sigkill":
-            targets += signals.descendants(identity)
-        denied = _first_denied(targets)
-        if identity is not None and denied is None:
-            found.append(ok(rung, server.name, f"pid {identity.pid} can be signalled"))
-        elif supervisor is None or state is None:
-            found.append(_nobody(rung, server, look, denied or ""))
-        else:
-            found.append(await _by_supervisor(rung, server, look, supervisor, state, denied or ""))
-    return found
+    targets = [identity] if identity is not None else []
+    if identity is not None and rung == "sigkill":
+        targets += signals.descendants(identity)
+    denied = _first_denied(targets)
+    if identity is not None and denied is None:
+        return ok(rung, server.name, f"pid {identity.pid} can be signalled")
+    if supervisor is None or state is None:
+        return _nobody(rung, server, look, denied or "")
+    return await _by_supervisor(rung, server, look, supervisor, state, denied or "")
 
 
 def _first_denied(targets: list[Identity]) -> str | None:
@@ -136,7 +140,7 @@ async def _by_supervisor(
         return ok(rung, name, f"systemd signals {supervisor.name}")
     options = ("--kill-who=control", "--signal=SIGURG")
     result = await systemctl.verb("kill", supervisor.name, *options, timeout=_VERB_SECONDS)
-    return _asked(rung, name, supervisor, result, "signals", denied)
+    return _asked(rung, name, _unit(supervisor, state), result, "signals", denied)
 
 
 def _needs_no_trial(state: Supervised) -> bool:
@@ -144,15 +148,18 @@ def _needs_no_trial(state: Supervised) -> bool:
     return os.geteuid() == 0 or bool(_OF_USER.search(state.control_group or ""))
 
 
-def _asked(
-    check: str, server: str, supervisor: Supervisor, result: Result, does: str, denied: str = ""
-) -> Finding:
+def _unit(unit: SystemdUnit, state: Supervised) -> str:
+    """Its own name, which polkit is told, also where it is known by an alias."""
+    return (state.name if isinstance(state, systemctl.UnitState) else "") or unit.name
+
+
+def _asked(check: str, server: str, unit: str, result: Result, does: str, denied: str = "") -> Finding:
     if result.outcome is Done.DONE or _REFUSED_ANYWAY.search(result.text):
-        return ok(check, server, f"systemd {does} {supervisor.name} for {remedies.user()}")
+        return ok(check, server, f"systemd {does} {unit} for {remedies.user()}")
     if "needs root or a polkit rule" in result.text:
         why = f"{remedies.user()} has no right to it by polkit"
         text = f"{denied}, and {why}" if denied else why
-        return missing(check, server, text, remedies.polkit(supervisor.name))
+        return missing(check, server, text, remedies.polkit(unit))
     return unknown(check, server, result.text)
 
 
@@ -180,7 +187,7 @@ async def restart(
         return unknown("restart", name, DRY_RUN if dry_run else DOWN)
     options = ("--no-block", "--job-mode=triggering")
     result = await systemctl.verb("start", supervisor.name, *options, timeout=_VERB_SECONDS)
-    return _asked("restart", name, supervisor, result, "starts")
+    return _asked("restart", name, _unit(supervisor, state), result, "starts")
 
 
 def _left_to_others(server: ServerSettings, look: Look | None) -> Finding:

@@ -77,7 +77,7 @@ class Container:
         try:
             _, seen = await self._find(timeout)
         except EngineError:
-            return None
+            seen = None
         if seen is None:
             return None
         pairs = (each.partition("=") for each in seen.environment)
@@ -118,14 +118,12 @@ class Container:
             settled = self._settled(seen, unit, ended)
             if settled is not None:
                 return settled
+            verb = "restart" if seen.status == "running" else "start"
+            order = engine.restart if verb == "restart" else engine.start
             with self._orders.ours(seen):
-                if seen.status == "running":
-                    await engine.restart(seen.id, timeout=_RESTART_TIMEOUT)
-                else:
-                    await engine.start(seen.id, timeout=_RESTART_TIMEOUT)
+                await order(seen.id, timeout=_RESTART_TIMEOUT)
         except EngineError as error:
             return _failure(f"restart of {self.name}", error)
-        verb = "restart" if seen.status == "running" else "start"
         return Result(Done.DONE, f"asked the engine to {verb} {self.name}{_how_it_was(seen)}")
 
     def _settled(self, seen: Inspected, unit: Unit, ended: Identity | None) -> Result | None:

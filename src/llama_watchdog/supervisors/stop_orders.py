@@ -46,7 +46,7 @@ class StopOrders:
         """Whether somebody else has ordered it to stop, in this life of it. Raises EngineError."""
         if seen.status == "stopping" and not self._is_ours(time.time()):
             self._seen_stopping = seen.started
-        if not seen.started or seen.status == "restarting":
+        if not seen.started:
             return False
         if seen.started == self._seen_stopping:
             return True

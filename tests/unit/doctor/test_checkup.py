@@ -10,10 +10,12 @@ import httpx
 import pytest
 
 from llama_watchdog.core.action import Done, Result
+from llama_watchdog.core.asking import Ask
 from llama_watchdog.doctor import checkup, machine
 from llama_watchdog.doctor.finding import Finding, Works
 from llama_watchdog.doctor.look import Look
 from llama_watchdog.lock import TargetLock
+from llama_watchdog.probes.llama_http import HttpFacts, LlamaHttp
 from llama_watchdog.settings import ConfigError, ServerSettings, Settings, load
 from llama_watchdog.settings.targets import listens_at
 from llama_watchdog.simulator.launch import Simulated
@@ -165,12 +167,25 @@ def test_at_the_start_nothing_is_said_that_the_watch_says(tmp_path: Path) -> Non
         assert said_at_start(wanted, FakeSupervisor()) == []
 
 
-@pytest.mark.parametrize(("metrics", "lines"), [("auto", 0), ("on", 1)])
+def test_at_the_start_nothing_is_said_of_what_was_chosen(server: Simulated, tmp_path: Path) -> None:
+    chosen = '[defaults.restart]\nvia = "none"'
+    assert said_at_start(settings(tmp_path, server.url, more=chosen)) == []
+
+
+@pytest.mark.parametrize(("metrics", "scrapes"), [("auto", 0), ("on", 1)])
 def test_at_the_start_metrics_are_scraped_where_that_is_wanted(
-    server: Simulated, tmp_path: Path, metrics: str, lines: int
+    server: Simulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metrics: str, scrapes: int
 ) -> None:
     """Each scrape resets what the user's own monitoring reads. Here they are switched off."""
+    asked: list[Ask] = []
+    look = LlamaHttp.look
+
+    async def noted(http: LlamaHttp, ask: Ask) -> HttpFacts:
+        asked.append(ask)
+        return await look(http, ask)
+
+    monkeypatch.setattr(LlamaHttp, "look", noted)
     more = f'[defaults.probe]\nmetrics = "{metrics}"'
     said = said_at_start(settings(tmp_path, server.url, more=more), FakeSupervisor())
-    assert len(said) == lines
-    assert all("--metrics" in line for _, line in said)
+    assert sum(ask.metrics for ask in asked) == scrapes
+    assert ["--metrics" in line for _, line in said] == [True] * scrapes

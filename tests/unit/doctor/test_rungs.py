@@ -166,6 +166,25 @@ def test_a_process_that_cannot_be_told_is_not_signalled(why: str, remedy: str) -
 
 
 @pytest.mark.usefixtures("_nobody_special")
+def test_of_a_unit_that_is_stopped_nothing_is_asked(child: Identity, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that it has left is still there, and denied to us."""
+    systemd = Systemd(monkeypatch, Result(Done.DONE, "done"))
+    found = signalling(seen(child), SystemdUnit(UNIT), STOPPED)
+    assert {finding.outcome for finding in found} == {Works.UNKNOWN}
+    assert systemd.asked == []
+
+
+@pytest.mark.usefixtures("_nobody_special")
+def test_the_rule_is_for_the_units_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """polkit is told that one, whatever the unit was asked for by."""
+    Systemd(monkeypatch, Result(Done.UNSUPPORTED, DENIED))
+    state = systemctl.UnitState(ACTIVE.unit, name="llama@chat.service")
+    assert restart(SERVER, SystemdUnit("alias.service"), state).remedy == remedies.polkit(
+        "llama@chat.service"
+    )
+
+
+@pytest.mark.usefixtures("_nobody_special")
 def test_another_supervisor_does_it(child: Identity) -> None:
     engine = FakeSupervisor(name="container chat")
     found = signalling(seen(child), engine, ACTIVE)
