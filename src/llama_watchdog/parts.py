@@ -11,6 +11,7 @@ from llama_watchdog.probes.observer import Observer
 from llama_watchdog.probes.process import ProcessProbe
 from llama_watchdog.settings import ConfigError, ServerSettings
 from llama_watchdog.supervisors.base import Supervisor
+from llama_watchdog.supervisors.container import Container
 from llama_watchdog.supervisors.systemd import SystemdUnit
 
 # How long a poll waits for answers before it reports them as pending. An idle server answers in
@@ -22,6 +23,8 @@ def supervisor_of(server: ServerSettings) -> Supervisor | None:
     """Who runs the server, as configured; None: nobody that can be asked."""
     if server.unit:
         return SystemdUnit(server.unit)
+    if server.container:
+        return Container(server.container)
     return None
 
 
