@@ -29,6 +29,15 @@ def drop_ambient() -> bool:
     return _ambient(_CLEAR_ALL) == 0
 
 
+def lower_ours() -> None:
+    """As `drop_ambient`, but of the capabilities that are meant for us only.
+
+    For a watchdog that starts the server: what its unit gives beyond is the server's, as CAP_IPC_LOCK is.
+    """
+    for number in CAPABILITIES.values():
+        _ambient(_LOWER, number)
+
+
 @contextmanager
 def ambient(*capabilities: str) -> Iterator[bool]:
     """Within this, programs started by this thread inherit these `capabilities`, keys of CAPABILITIES.

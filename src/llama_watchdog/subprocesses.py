@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -55,17 +55,9 @@ async def run(
     last `keep` bytes are kept. Raises OSError where it can't be started.
     """
     with _Tail(keep) as out, _Tail(keep) as err:
-        # One at a time: what is started meanwhile would inherit the capability, too.
-        async with _spawning.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            with privileges.ambient(capability) if capability else contextlib.nullcontext():
-                process = await asyncio.create_subprocess_exec(
-                    *argv,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=out.theirs.fileno(),
-                    stderr=err.theirs.fileno(),
-                    start_new_session=True,
-                    env=environment(),
-                )
+        process = await start(
+            argv, stdout=out.theirs.fileno(), stderr=err.theirs.fileno(), capability=capability
+        )
         code: int | None = None
         try:
             async with asyncio.timeout(timeout):
@@ -78,9 +70,34 @@ async def run(
         return Finished(code, out.text(), err.text())
 
 
-def environment() -> dict[str, str]:
+async def start(
+    argv: Sequence[str],
+    *,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    capability: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> asyncio.subprocess.Process:
+    """Start `argv` in a session of its own; outputs are ours where no file is given. As `run` otherwise.
+
+    `environ`: what it gets, in place of what of ours is for all. Raises OSError where it can't be started.
+    """
+    # One at a time: what is started meanwhile would inherit the capability, too.
+    async with _spawning.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        with privileges.ambient(capability) if capability else contextlib.nullcontext():
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                env=environment() if environ is None else environ,
+            )
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What a program started by us gets of our environment."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    return {name: value for name, value in environ.items() if not name.startswith(_OURS)}
 
 
 async def _kill_group(process: asyncio.subprocess.Process) -> None:

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """Start the command behind `--`, and watch it to its end."""
     if options.argv[:1] != ["--"] or not options.argv[1:]:
         raise ConfigError("exec: the server's command is missing: llama-watchdog exec -- llama-server ARG…")
-    privileges.drop_ambient()
+    privileges.lower_ours()
     settings = settings_of(options, os.environ)
     log.configure(settings.log_level, settings.log_format)
     return asyncio.run(_run(options, settings))

@@ -1,4 +1,8 @@
-"""What can't be seen of a server that answers, what that means for its judgement, and what would show it."""
+"""What can't be seen of a server that answers, what that means for its judgement, and what would show it.
+
+What it reads from disk is none of these, although another user's reads can't be seen without more rights:
+only a load that hangs is judged by it, and then given more time.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,6 @@ def blind_spots(observation: Observation, watch: Watch, why: str) -> list[str]:
     if process.outcome is not Outcome.OK:
         reason = why or process.outcome.value
         return [f"its process can't be seen ({reason}): it gets the longest budgets, and no signals"]
-    lines = []
-    if process.read_bytes is None:
-        lines.append(f"what it reads from disk can't be seen: {RIGHTS}")
     if watch.uses_gpu is None:
-        lines.append(
-            f"whether it uses a GPU can't be seen, so `unknown` counts in place of `blocked`: {RIGHTS}"
-        )
-    return lines
+        return [f"whether it uses a GPU can't be seen, so `unknown` counts in place of `blocked`: {RIGHTS}"]
+    return []

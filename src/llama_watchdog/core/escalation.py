@@ -126,7 +126,6 @@ def _climb(standing: Standing, policy: Policy, sight: Sight, dry_run: bool) -> M
         last=action,
         ordered=action,
         until=sight.at + policy.escalation.grace(ladder[rung]),
-        signalled=standing.signalled or action in (Action.SIGTERM, Action.SIGKILL),
     )
     return Move(climbing, Order(action, standing.target, standing.incident))
 
@@ -176,6 +175,8 @@ _BY_STAGE = {
 def outcome(standing: Standing, action: Action, result: Result, at: float) -> Move:
     """What follows from how an order went."""
     standing = replace(standing, ordered=None)
+    if action in (Action.SIGTERM, Action.SIGKILL) and result.outcome is not Done.UNSUPPORTED:
+        standing = replace(standing, signalled=True)
     report = Report(action, result.outcome, result.text, standing.incident)
     if result.outcome in (Done.UNSUPPORTED, Done.FAILED):
         if standing.stage is not Stage.CLIMBING:  # it may come back by another hand; no pause is shortened

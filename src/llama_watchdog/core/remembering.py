@@ -83,7 +83,8 @@ def take_over(standing: Standing, at: float, kept_at: float) -> Standing:
     starting   | restart                       | as restarting, once it has had the time to show; and the
                |                               | restart is not counted twice
     """
-    taken = replace(standing, resumed=True, ordered=None)
+    signalled = standing.signalled or standing.ordered in (Action.SIGTERM, Action.SIGKILL)
+    taken = replace(standing, resumed=True, ordered=None, signalled=signalled)
     if standing.stage is Stage.CONFIRMING:
         return replace(taken, stage=Stage.WATCHING, until=None, incident=standing.incident - 1)
     if standing.stage is Stage.CLIMBING and at > max(kept_at, standing.until or kept_at) + STALE_AFTER:

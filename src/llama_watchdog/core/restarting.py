@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from llama_watchdog.core.action import Action, Done
 from llama_watchdog.core.moves import begun, healed, is_another, serves
-from llama_watchdog.core.observation import Left
+from llama_watchdog.core.observation import Left, Unit
 from llama_watchdog.core.policy import Policy
 from llama_watchdog.core.standing import Move, Order, Report, Sight, Stage, Standing
 from llama_watchdog.core.verdict import Reason, State, seconds
@@ -49,9 +49,7 @@ def restarting(standing: Standing, policy: Policy, sight: Sight, dry_run: bool) 
     if is_another(standing, sight):
         return Move(_starting_now(standing, policy, sight))
     unit = sight.unit
-    # What systemd runs before the server, as to fetch a model, looks like remains: a cgroup, no main process.
-    prepares = unit is not None and unit.active == "activating" and not unit.sub.startswith("auto-restart")
-    in_the_way = None if dry_run or prepares else _in_the_way(standing, policy, sight)
+    in_the_way = None if dry_run or _runs_its_commands(unit) else _in_the_way(standing, policy, sight)
     if in_the_way is not None:
         return in_the_way
     if unit is not None and unit.active in ("activating", "deactivating"):
@@ -65,6 +63,17 @@ def restarting(standing: Standing, policy: Policy, sight: Sight, dry_run: bool) 
         return _hold(standing, policy, sight, len(recent))
     starting = replace(_starting_now(standing, policy, sight), ordered=Action.RESTART)
     return Move(starting, Order(Action.RESTART, standing.target, standing.incident))
+
+
+def _runs_its_commands(unit: Unit | None) -> bool:
+    """Whether systemd runs what the unit has before or after its server, as to fetch a model or to clean up.
+
+    Like remains it is a cgroup without a main process.
+    """
+    if unit is None:
+        return False
+    before = unit.active == "activating" and not unit.sub.startswith("auto-restart")
+    return before or unit.sub in ("stop", "stop-post")  # ExecStop=, ExecStopPost=
 
 
 def _in_the_way(standing: Standing, policy: Policy, sight: Sight) -> Move | None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from llama_watchdog.core.action import Done, Result
 from llama_watchdog.doctor import evidence, machine, rungs
 from llama_watchdog.doctor.finding import Finding, Works, ok, unknown
 from llama_watchdog.doctor.look import Look, look_at
+from llama_watchdog.doctor.together import together
 from llama_watchdog.lock import TargetLock
 from llama_watchdog.parts import supervisor_of
 from llama_watchdog.settings import ServerSettings, Settings
@@ -35,19 +35,15 @@ async def examine(
     """
     servers = list(settings.servers.values())
     wanted = any("cancel" in server.escalation.ladder for server in servers) and not settings.dry_run
-    tried = asyncio.create_task(_bounded_trial()) if wanted else None
-    state, *each = await asyncio.gather(
-        _alone(machine.state(settings.state_dir)),
-        *(
-            _server(server, supervisor or supervisor_of(server), tried, settings, at_start)
+    async with together() as group:
+        tried = group.create_task(_bounded_trial()) if wanted else None
+        state = group.create_task(machine.state(settings.state_dir))
+        each = [
+            group.create_task(_server(server, supervisor or supervisor_of(server), tried, settings, at_start))
             for server in servers
-        ),
-    )
-    return [*machine.rights(), *machine.tools(servers), *state, *itertools.chain.from_iterable(each)]
-
-
-async def _alone(finding: Awaitable[Finding]) -> list[Finding]:
-    return [await finding]
+        ]
+    found = [*machine.rights(), *machine.tools(servers), state.result()]
+    return found + [finding for task in each for finding in task.result()]
 
 
 async def self_test(
@@ -79,7 +75,10 @@ async def _server(
     at_start: bool,
 ) -> list[Finding]:
     found: list[Finding] = []
-    look, state = await asyncio.gather(_look(server, supervisor, at_start), _state(supervisor))
+    async with together() as group:
+        looking = group.create_task(_look(server, supervisor, at_start))
+        asking = group.create_task(_state(supervisor))
+    look, state = looking.result(), asking.result()
     if look is None:
         found.append(evidence.unseen(server, f"no answer within {_LOOK_SECONDS:g} s"))
     else:
@@ -90,12 +89,14 @@ async def _server(
     if not at_start:
         found.append(_lock(server))
     if "cancel" in server.escalation.ladder:
-        found.append(rungs.cancel(server, await tried if tried is not None else None))
-    signals, restart = await asyncio.gather(
-        rungs.signalling(server, look, supervisor, state, dry_run=settings.dry_run),
-        rungs.restart(server, look, supervisor, state, dry_run=settings.dry_run),
-    )
-    return [*found, *signals, restart]
+        # Shielded: it is others', too, and to be cancelled once only, lest it leave what it has started.
+        result = await asyncio.shield(tried) if tried is not None else None
+        found.append(rungs.cancel(server, result))
+    dry_run = settings.dry_run
+    async with together() as group:
+        signals = group.create_task(rungs.signalling(server, look, supervisor, state, dry_run=dry_run))
+        restart = group.create_task(rungs.restart(server, look, supervisor, state, dry_run=dry_run))
+    return [*found, *signals.result(), restart.result()]
 
 
 async def _look(server: ServerSettings, supervisor: Supervisor | None, at_start: bool) -> Look | None:

@@ -17,6 +17,7 @@ from llama_watchdog.actions import cancel
 from llama_watchdog.core.action import Done, Result
 from llama_watchdog.doctor import remedies
 from llama_watchdog.doctor.finding import Finding, missing, ok, unknown
+from llama_watchdog.doctor.together import together
 from llama_watchdog.settings import ServerSettings
 from llama_watchdog.worker import Worker
 
@@ -104,23 +105,31 @@ def _owner(path: Path) -> str:
     return f"uid {uid}"
 
 
+async def _connected(listening: socket.socket) -> None:
+    """Until somebody has connected. Not accepted: the kernel ends the connection along with the listener."""
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.Event()
+    loop.add_reader(listening, waiting.set)
+    try:
+        await waiting.wait()
+    finally:
+        loop.remove_reader(listening)
+
+
 async def try_cancel() -> Result:
     """Close a connection as `cancel` does: one of a client of ours to a socket of ours."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.setblocking(False)
-        port = listening.getsockname()[1]
-        client = asyncio.create_task(
-            subprocesses.run([sys.executable, "-ISc", _CLIENT, str(port)], timeout=_TRIAL_SECONDS)
-        )
-        try:
-            async with asyncio.timeout(_TRIAL_SECONDS):
-                accepted, _ = await asyncio.get_running_loop().sock_accept(listening)
-            with accepted:
+    client = [sys.executable, "-ISc", _CLIENT]
+    try:
+        async with together() as group:
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                listening.setblocking(False)
+                port = listening.getsockname()[1]
+                # Never cancelled but by a cancellation of the whole: it ends by itself once the socket is closed.
+                group.create_task(subprocesses.run([*client, str(port)], timeout=_TRIAL_SECONDS))
+                async with asyncio.timeout(_TRIAL_SECONDS):
+                    await _connected(listening)
                 return await cancel.close_clients(port, timeout=_TRIAL_SECONDS)
-        except TimeoutError:
-            return Result(Done.FAILED, "no connection of our own could be made to try it on")
-        except OSError as error:
-            return Result(Done.FAILED, f"no connection of our own could be made: {error.strerror}")
-        finally:
-            client.cancel()
-            await asyncio.gather(client, return_exceptions=True)
+    except TimeoutError:
+        return Result(Done.FAILED, "no connection of our own could be made to try it on")
+    except OSError as error:
+        return Result(Done.FAILED, f"no connection of our own could be made: {error.strerror}")

@@ -17,7 +17,6 @@ how often it has restarted the unit. They are in the remedy.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -30,6 +29,7 @@ from llama_watchdog.doctor import remedies
 from llama_watchdog.doctor.evidence import to_be_asked, where_it_is
 from llama_watchdog.doctor.finding import Finding, missing, ok, unknown
 from llama_watchdog.doctor.look import Look
+from llama_watchdog.doctor.together import together
 from llama_watchdog.parts import hands_of
 from llama_watchdog.settings import ServerSettings
 from llama_watchdog.supervisors import systemctl
@@ -76,7 +76,9 @@ async def signalling(
         why = DRY_RUN if dry_run else DOWN if look is not None else "its process could not be looked at"
         return [unknown(rung, server.name, why) for rung in rungs]
     # Side by side: where systemd hangs, each takes its whole time.
-    return await asyncio.gather(*(_signal(rung, server, look, supervisor, state) for rung in rungs))
+    async with together() as group:
+        tasks = [group.create_task(_signal(rung, server, look, supervisor, state)) for rung in rungs]
+    return [task.result() for task in tasks]
 
 
 async def _signal(

@@ -21,15 +21,13 @@ import signal
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from llama_watchdog import signals
+from llama_watchdog import signals, subprocesses
 from llama_watchdog.core.action import Done, Identity, Result
 from llama_watchdog.core.observation import Outcome, Unit
 from llama_watchdog.supervisors.base import Supervised
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell exits with that can't run a command
 
-# By these the server would report to systemd as us, or take our sockets for its own.
-_OURS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_", "LLAMA_WATCHDOG_")
 _CLEAN = frozenset({0} | {128 + s for s in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)})
 _STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
 _LEFT_SECONDS = 5.0  # until what was killed is gone: the kernel takes its time to free gigabytes
@@ -45,7 +43,7 @@ class Child:
         self.name = f"our child {Path(argv[0]).name}"
         self.command = argv[0]
         self._argv = tuple(argv)
-        self._environment = {key: value for key, value in environ.items() if not key.startswith(_OURS)}
+        self._environment = subprocesses.environment(environ)
         self._identity: Identity | None = None
         self._ending: asyncio.Task[None] | None = None
         self._told_to_end = False
@@ -61,12 +59,7 @@ class Child:
     async def start(self) -> None:
         """Start it. Raises OSError where it can't be; its `status` is then a shell's."""
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                env=self._environment,
-                start_new_session=True,
-            )
+            process = await subprocesses.start(self._argv, environ=self._environment)
         except OSError as error:
             self.status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             raise

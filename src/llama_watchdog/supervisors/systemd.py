@@ -98,8 +98,9 @@ class SystemdUnit:
         Root's units are the system's, but where root itself lives in a user's manager.
         """
         if self._user is None:
-            if os.geteuid() == 0 and not _in_user_manager():
-                self._user = False
+            root = os.geteuid() == 0 and not _in_user_manager()
+            if root or not {"XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"} & os.environ.keys():
+                self._user = False  # nor is there a user's manager that could be asked
             else:
                 state = await systemctl.show(self.name, user=True, timeout=within)
                 if state.unit.outcome is not Outcome.OK or state.unit.load == "not-found":

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.ground import wedge
+from tests.e2e.ground import package, wedge
 from tests.e2e.ground.events import Event, events_of
 from tests.e2e.ground.llama_client import LlamaClient, connect_in
 from tests.e2e.ground.llama_root import MODEL
@@ -20,6 +20,7 @@ from tests.e2e.ground.waiting import wait_until
 
 SERVER = "llama-server.service"
 WATCHDOG = "llama-watchdog.service"
+SERVER_NAME = SERVER.removesuffix(".service")
 PORT = 8080
 CONFIG = "/etc/llama-watchdog/config.toml"
 # llama-server takes all of its options from the environment, too: that is how Debian's unit is configured.
@@ -40,8 +41,7 @@ class House:
         self.client = LlamaClient(PORT, connect_in(testbed.network))
         self._cursor = ""
         testbed.write("/etc/default/llama-server", "".join(f"{k}={v}\n" for k, v in SERVER_DEFAULTS.items()))
-        testbed.copy(CHECKOUT / "systemd" / WATCHDOG, f"/etc/systemd/system/{WATCHDOG}")
-        testbed.run("systemctl", "daemon-reload")
+        package.install_service(testbed)
 
     def systemctl(self, *arguments: str, timeout: float = 60.0) -> str:
         """Run systemctl as the admin."""
@@ -50,6 +50,23 @@ class House:
     def show(self, unit: str, name: str) -> str:
         """One property of a unit."""
         return self.systemctl("show", unit, f"--property={name}", "--value").strip()
+
+    def install_dropin(self, name: str) -> None:
+        """One of the drop-ins shipped in systemd/, by its name alone, as "exec"; both services are stopped.
+
+        It takes the place of any other of the same unit, and stays until `remove_dropins`.
+        """
+        (source,) = (CHECKOUT / "systemd").glob(f"*.service.d/{name}.conf")
+        self._stop()
+        self.testbed.copy(source, f"/etc/systemd/system/{source.parent.name}/llama-watchdog.conf")
+        self.systemctl("daemon-reload")
+
+    def remove_dropins(self) -> None:
+        """The units as they were; both services are stopped."""
+        self._stop()
+        for unit in (SERVER, WATCHDOG):
+            self.testbed.run("rm", "-rf", f"/etc/systemd/system/{unit}.d")
+        self.systemctl("daemon-reload")
 
     def main_pid(self, unit: str = SERVER) -> int:
         """The pid inside of a unit's main process; 0 where none runs."""
@@ -61,16 +78,21 @@ class House:
 
     def fresh(self, config: str) -> None:
         """Both services started anew, with nothing remembered, and that configuration of llama-watchdog."""
-        self.systemctl("stop", WATCHDOG)
-        # A wedged server would keep a stop waiting for TimeoutStopSec= of 90 s.
-        self.testbed.run("systemctl", "kill", "--signal=KILL", SERVER, check=False)
-        self.systemctl("stop", SERVER)
-        self.systemctl("reset-failed")
-        self.testbed.run("rm", "-rf", "/var/lib/llama-watchdog")
+        self._stop()
+        self.testbed.run("rm", "-rf", "/var/lib/llama-watchdog", f"/var/lib/llama-watchdog-{SERVER_NAME}")
         self.start_server()
         self.mark()
         self.testbed.write(CONFIG, config)
         self.systemctl("start", WATCHDOG)
+
+    def _stop(self) -> None:
+        self.systemctl("stop", WATCHDOG)
+        # A wedged server would keep a stop waiting for TimeoutStopSec= of 90 s. The stop is asked for first,
+        # or a unit with Restart= would start again.
+        self.systemctl("stop", "--no-block", SERVER)
+        self.testbed.run("systemctl", "kill", "--signal=KILL", SERVER, check=False)
+        self.systemctl("stop", SERVER)
+        self.systemctl("reset-failed")
 
     def start_server(self) -> None:
         """Start the server's unit, and wait until a completion is answered."""

@@ -1,7 +1,8 @@
 """llama-watchdog as a user installs it, a wheel in a virtual environment, for the Python of the tree.
 
-Belongs here: building the wheel of this checkout, gathering what it depends on for another Python than the
-one that runs the tests, and the cached layer of the root that has those dependencies installed.
+Belongs here: building the wheel of this checkout, installing it with its unit files, gathering what it
+depends on for another Python than the one that runs the tests, and the cached layer of the root that has
+those dependencies installed.
 The testbed has no network, so everything is fetched outside, by pip as this machine has it set up.
 """
 
@@ -22,6 +23,12 @@ from tests.e2e.ground.testbed import Testbed
 CHECKOUT = Path(__file__).resolve().parents[3]
 VENV = "/opt/llama-watchdog"
 COMMAND = f"{VENV}/bin/llama-watchdog"
+# What is in systemd/, and where it belongs on a machine; drop-ins are installed by those who choose them.
+SERVICE_FILES = {
+    "llama-watchdog.service": "/etc/systemd/system/llama-watchdog.service",
+    "llama-watchdog.conf": "/etc/sysusers.d/llama-watchdog.conf",
+    "llama-watchdog.rules": "/etc/polkit-1/rules.d/50-llama-watchdog.rules",
+}
 # The C libraries that binary wheels are built for; any of these runs on the tree's newer one.
 _GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34", "manylinux_2_39")
 
@@ -59,6 +66,14 @@ def install(testbed: Testbed, wheel: Path) -> None:
     inside = f"/root/{wheel.name}"
     testbed.copy(wheel, inside)
     testbed.run(f"{VENV}/bin/pip", "install", "--quiet", "--no-index", "--no-deps", inside, timeout=120)
+
+
+def install_service(testbed: Testbed) -> None:
+    """The service, its user, and what it may ask of systemd, put where README says."""
+    for name, path in SERVICE_FILES.items():
+        testbed.copy(CHECKOUT / "systemd" / name, path)
+    testbed.run("systemd-sysusers")
+    testbed.run("systemctl", "daemon-reload")
 
 
 def _python_version(tree: Path) -> str:

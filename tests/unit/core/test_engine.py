@@ -11,7 +11,7 @@ import pytest
 
 from llama_watchdog.core.action import Action, Done, Identity, Result
 from llama_watchdog.core.engine import QUIET_AFTER_CANCEL, SOONEST, Engine, Step
-from llama_watchdog.core.observation import Left, Observation, Outcome, Process, Unit, Watch
+from llama_watchdog.core.observation import Health, Left, Observation, Outcome, Process, Unit, Watch
 from llama_watchdog.core.policy import LadderPolicy, Policy, RestartPolicy, Rung, StallPolicy
 from llama_watchdog.core.standing import Order, Stage, Standing
 from llama_watchdog.core.verdict import State
@@ -287,11 +287,18 @@ def test_a_restart_that_was_taken_over_names_the_incarnation_that_has_ended() ->
     assert (order.action, order.target, order.incident) == (Action.RESTART, OLD, 3)
 
 
-def test_one_that_ends_in_this_watch_is_named_though_nothing_of_it_was_seen() -> None:
-    """It was being watched, no incident: then the machine's owner killed both."""
+@pytest.mark.parametrize("seen_to_end", [True, False])
+def test_one_that_has_ended_is_named_though_it_was_never_seen_alive(*, seen_to_end: bool) -> None:
+    """It was well when the watchdog before this one ended, and no incident was at hand."""
     engine = Engine(Policy(), CPU_SERVER)
     engine.take_over(Standing(Stage.WATCHING, 3, OLD, resumed=True))
-    _, order = ordered(engine, gone, at=1.0)
+    failed = Unit(Outcome.OK, "loaded", "failed", "failed", "signal")
+
+    def refused(at: float) -> Observation:
+        unseen = Process(Outcome.UNSUPPORTED)
+        return Observation(at, health=Health(Outcome.REFUSED), process=unseen, unit=failed)
+
+    _, order = ordered(engine, gone if seen_to_end else refused, at=1.0)
     assert (order.action, order.target, order.incident) == (Action.RESTART, OLD, 4)
 
 

@@ -12,7 +12,7 @@ import pytest
 from llama_watchdog.core.action import Done, Result
 from llama_watchdog.core.asking import Ask
 from llama_watchdog.doctor import checkup, machine
-from llama_watchdog.doctor.finding import Finding, Works
+from llama_watchdog.doctor.finding import Finding, Works, ok
 from llama_watchdog.doctor.look import Look
 from llama_watchdog.lock import TargetLock
 from llama_watchdog.probes.llama_http import HttpFacts, LlamaHttp
@@ -139,6 +139,38 @@ def test_a_sleeping_server_sleeps_on(tmp_path: Path) -> None:
         assert "would wake it" in found["s0", "slots"].text
         assert httpx.get(f"{sleeper.url}/props").json()["is_sleeping"]
         assert found["s0", "metrics"].outcome is Works.UNKNOWN
+
+
+def test_cut_short_it_leaves_nothing_behind(
+    server: Simulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the daemon's end, while all wait for the trial: it ends what it has started, and all is over."""
+    reaped: list[bool] = []
+    looked = asyncio.Event()
+
+    async def hang() -> Result:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # as whoever has to reap a program first
+            reaped.append(True)
+        raise AssertionError
+
+    def lock(server: ServerSettings) -> Finding:
+        looked.set()
+        return ok("lock", server.name, "")
+
+    async def cut() -> set[str]:
+        task = asyncio.create_task(checkup.examine(settings(tmp_path, server.url), FakeSupervisor()))
+        await looked.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return {left.get_name() for left in asyncio.all_tasks() - {asyncio.current_task()}}
+
+    monkeypatch.setattr(machine, "try_cancel", hang)
+    monkeypatch.setattr(checkup, "_lock", lock)
+    assert asyncio.run(cut()) == set()
+    assert reaped == [True]
 
 
 # The daemon's start

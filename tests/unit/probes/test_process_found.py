@@ -152,8 +152,9 @@ def test_of_several_in_a_unit_its_main_process_is_the_server(silent: int) -> Non
 
 def test_without_a_cgroup_the_server_is_below_what_its_supervisor_started() -> None:
     """Such as a child of ours: itself, or behind a wrapper that did not exec."""
-    behind = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-IS', '-c', {SERVER!r}, *sys.argv[1:]]))"
-    with server() as child, python(behind.replace("{then}", ""), NAME, "0") as wrapper:
+    behind = f"import subprocess, sys; code = {SERVER.format(then='')!r}\n"
+    behind += "sys.exit(subprocess.call([sys.executable, '-IS', '-c', code, *sys.argv[1:]]))"
+    with server() as child, python(behind, NAME, "0") as wrapper:
         pid = int(Path(f"/proc/{wrapper.pid}/task/{wrapper.pid}/children").read_text())
         try:
             assert find(child.port, group=Group(None, child.pid)).identity.pid == child.pid

@@ -56,6 +56,7 @@ class Managers:
 @pytest.fixture
 def managers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Managers:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     return Managers(tmp_path)
 
@@ -104,6 +105,15 @@ def test_until_the_users_manager_knows_it_the_unit_is_looked_for_there_again(
     assert done(unit.show()).control_group == f"/user.slice/{UNIT}"
     done(unit.show())
     assert managers.asked[2:] == ["user show", "user show", "user show"]  # known by then: asked once
+
+
+def test_a_system_users_units_are_the_systems(managers: Managers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service has no session, and so no manager of its own that could be asked."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    managers.knows("system", unit=True)
+    assert done(SystemdUnit(UNIT).show()).control_group == f"/system.slice/{UNIT}"
+    assert managers.asked == ["system show"]
 
 
 def test_roots_units_are_the_systems(managers: Managers, monkeypatch: pytest.MonkeyPatch) -> None:
