@@ -124,7 +124,7 @@ async def try_cancel() -> Result:
             with socket.create_server(("127.0.0.1", 0)) as listening:
                 listening.setblocking(False)
                 port = listening.getsockname()[1]
-                # Never cancelled but by a cancellation of the whole: it ends by itself once the socket is closed.
+                # Ends by itself once the socket is closed: cancelled twice it would not be reaped.
                 group.create_task(subprocesses.run([*client, str(port)], timeout=_TRIAL_SECONDS))
                 async with asyncio.timeout(_TRIAL_SECONDS):
                     await _connected(listening)

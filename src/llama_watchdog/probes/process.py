@@ -15,7 +15,7 @@ from pathlib import Path
 
 from llama_watchdog.core.action import Identity
 from llama_watchdog.core.observation import Left, Outcome, Process
-from llama_watchdog.probes import finding, remains, traits
+from llama_watchdog.probes import finding, remains, sockets, traits
 from llama_watchdog.probes import place as places
 from llama_watchdog.probes.finding import Door, Found, Group, NotFoundError, Wanted
 from llama_watchdog.probes.procfs import ProcessFolder
@@ -24,7 +24,7 @@ from llama_watchdog.probes.traits import Traits
 from llama_watchdog.supervisors.base import Supervisor
 from llama_watchdog.worker import StillBusyError, Worker
 
-_GPU_RECHECK = 10.0  # a GPU is opened while the model loads, and then stays open
+_RECHECK = 10.0  # a GPU is opened while the model loads, and then stays open; as are connections to --rpc
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,9 @@ class _Known:
 
     found: Found
     traits: Traits
-    gpu_looked: float
+    looked: float  # when for what it opens only while it loads: a GPU, peers of --rpc
     hidden: bool = False  # its environment can't be read
+    unsaid: bool = False  # nor can what its supervisor puts there
     ended: bool = False
 
 
@@ -142,7 +143,7 @@ class ProcessProbe:
                 learned = await self._worker.run(partial(_traits, known.found.identity, said), self._timeout)
             except (StillBusyError, TimeoutError, OSError, ValueError):
                 return facts  # tried again at the next look
-        self._known = replace(known, traits=learned, hidden=False)
+        self._known = replace(known, traits=learned, hidden=False, unsaid=said is None)
         return replace(facts, traits=learned)
 
     def _look(
@@ -194,16 +195,21 @@ class ProcessProbe:
     def _seen(self, known: _Known, process: Process, door: Door) -> tuple[_Known, ProcessFacts]:
         if process.outcome is Outcome.GONE:
             return replace(known, ended=True), ProcessFacts(process, door.clients, why="it has just ended")
-        known = self._look_for_gpu(known)
+        known = self._look_again(known)
         return known, ProcessFacts(process, door.clients, known.found.identity, known.traits)
 
-    def _look_for_gpu(self, known: _Known) -> _Known:
-        now = self._clock()
-        if known.traits.uses_gpu or now - known.gpu_looked < _GPU_RECHECK:
+    def _look_again(self, known: _Known) -> _Known:
+        """For what can't be told, or not yet, from how it was started."""
+        now, was = self._clock(), known.traits
+        unsure = known.unsaid and not was.rpc
+        if (was.uses_gpu and not unsure) or now - known.looked < _RECHECK:
             return known
         with contextlib.suppress(ProcessLookupError), ProcessFolder(known.found.identity.pid) as folder:
-            known = replace(known, traits=replace(known.traits, uses_gpu=traits.uses_gpu(folder)))
-        return replace(known, gpu_looked=now)
+            gpu = was.uses_gpu or traits.uses_gpu(folder)
+            # While it waits for peers it is as still as a wedged one.
+            rpc = was.rpc or (unsure and sockets.dials(folder.users()))
+            known = replace(known, traits=replace(was, uses_gpu=gpu, rpc=rpc))
+        return replace(known, looked=now)
 
 
 def _is_still_it(found: Found, door: Door) -> bool:

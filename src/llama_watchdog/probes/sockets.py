@@ -38,13 +38,14 @@ class TcpSocket(NamedTuple):
     inode: int
 
 
-def tcp(*, port: int = 0, peer_port: int = 0) -> list[TcpSocket] | None:
+def tcp(*, port: int = 0, peer_port: int = 0, everything: bool = False) -> list[TcpSocket] | None:
     """Listening and established sockets whose own port, or whose peer's, is the one given (0: any).
 
-    Without either port only the listening ones. None where the kernel or a sandbox doesn't let us ask.
+    Without either port only the listening ones, or `everything`. None where the kernel or a sandbox doesn't
+    let us ask, or where there are too many.
     """
     states = 1 << _LISTEN
-    if port or peer_port:
+    if port or peer_port or everything:
         states |= 1 << _ESTABLISHED
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as netlink:
@@ -121,6 +122,15 @@ def clients(sockets: list[TcpSocket], serving: list[TcpSocket]) -> int:
     outgoing = tcp(peer_port=serving[0].port) or []
     ours = {(entry.address, entry.port) for entry in outgoing if entry.inode in own}
     return sum(peer not in ours for peer in peers)
+
+
+def dials(users: frozenset[int]) -> bool:
+    """Whether one of these users has a connection that it did not accept; also where that can't be told."""
+    table = tcp(everything=True)
+    if table is None:
+        return True
+    served = {entry.port for entry in table if entry.listening}
+    return any(e.uid in users and not e.listening and e.port not in served for e in table)
 
 
 def own_sockets() -> frozenset[int]:

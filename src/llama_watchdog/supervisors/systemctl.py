@@ -86,7 +86,8 @@ async def environment(
 ) -> dict[str, str] | None:
     """Those of `names` that the unit sets by Environment= or EnvironmentFile=; None: can't be told.
 
-    For a process whose own environment we may not read. Files that we may not read are taken as empty.
+    For a process whose own environment we may not read. Of files that we may not read either, as one with a
+    key in it, nothing can be told.
     """
     text = await _ask(["show", "--property", "Environment,EnvironmentFiles", "--", unit], unit, user, timeout)
     if isinstance(text, UnitState):
@@ -98,7 +99,10 @@ async def environment(
             found.update(_assignments(value, names))
     for key, _, value in lines:
         if key == "EnvironmentFiles":  # these override Environment=
-            found.update(_from_file(Path(value.rpartition(" (ignore_errors=")[0]), names))
+            said = _from_file(Path(value.rpartition(" (ignore_errors=")[0]), names)
+            if said is None:
+                return None
+            found.update(said)
     return found
 
 
@@ -193,10 +197,12 @@ def _exit_status(code: str, status: str) -> int | None:
     return int(status) + (128 if code in (_KILLED, _DUMPED) else 0)
 
 
-def _from_file(path: Path, names: Collection[str]) -> dict[str, str]:
+def _from_file(path: Path, names: Collection[str]) -> dict[str, str] | None:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             text = file.read(_FILE_BYTES)
+    except PermissionError:
+        return None
     except OSError:
         return {}
     found: dict[str, str] = {}

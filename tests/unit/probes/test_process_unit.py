@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from llama_watchdog.core.observation import Outcome, Unit
-from llama_watchdog.probes import traits
+from llama_watchdog.probes import sockets, traits
 from llama_watchdog.probes.process import ProcessFacts, ProcessProbe
 from llama_watchdog.probes.procfs import ProcessFolder
 from llama_watchdog.supervisors.base import Supervised
@@ -79,6 +80,24 @@ def test_the_supervisors_environment_stands_in_for_one_that_we_may_not_read(
             assert (known.batch_size, known.rpc) == (4096, True)
     (asked,) = (names for what, *names in unit.asked if what == "environment")
     assert "LLAMA_API_KEY" not in asked
+
+
+@pytest.mark.parametrize("dials", [True, False])
+def test_where_nobody_tells_of_peers_its_connections_do(
+    monkeypatch: pytest.MonkeyPatch, *, dials: bool
+) -> None:
+    """Else a server that waits for its --rpc peers, said so in a file with its key, would look wedged."""
+    hide_what_takes_rights(monkeypatch)
+    monkeypatch.setattr(sockets, "dials", lambda users: dials and os.getuid() in users)
+    now = [100.0]
+    with server("--port", "PORT") as child:
+        probe = watch(child.url, FakeSupervisor(variables=None), clock=lambda: now[0])
+        seen = []
+        for now[0] in (100.0, 105.0, 111.0, 122.0):
+            known = look(probe).traits
+            assert known is not None
+            seen.append(known.rpc)
+    assert seen == [False, False, dials, dials]
 
 
 def test_the_supervisor_is_asked_only_while_no_server_is_known() -> None:

@@ -30,6 +30,34 @@ def listening(address: bytes) -> TcpSocket:
     return TcpSocket(True, address, 8080, bytes(len(address)), 0, 0, 1)
 
 
+ME, ANOTHER = frozenset({1000}), frozenset({33})
+
+
+@pytest.mark.parametrize(
+    ("table", "dialled"),
+    [
+        ([listening(V4)], False),
+        ([TcpSocket(False, V4, 8080, V4, 40000, 1000, 2), listening(V4)], False),  # accepted
+        ([TcpSocket(False, V4, 40001, OTHER, 50052, 1000, 2), listening(V4)], True),
+        (None, True),  # nobody can say that it has none
+    ],
+)
+def test_who_has_dialled(
+    monkeypatch: pytest.MonkeyPatch, table: list[TcpSocket] | None, *, dialled: bool
+) -> None:
+    monkeypatch.setattr(sockets, "tcp", lambda **_: table)
+    assert sockets.dials(ME) is dialled
+    assert sockets.dials(ANOTHER) is (table is None)
+
+
+def test_every_connection_can_be_listed(listener: socket.socket) -> None:
+    with socket.create_connection(listener.getsockname()) as client:
+        own = client.getsockname()[1]
+        table = sockets.tcp(everything=True)
+    assert table is not None
+    assert own in {entry.port for entry in table if not entry.listening}
+
+
 def test_a_listener_and_its_connections(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     with socket.create_connection(("127.0.0.1", port)) as client:

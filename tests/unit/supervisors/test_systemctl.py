@@ -261,6 +261,24 @@ def test_the_environment_of_a_unit(fake: Systemctl, tmp_path: Path) -> None:
     }
 
 
+def test_of_a_file_that_may_not_be_read_nothing_can_be_told(
+    fake: Systemctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no empty one: it may say anything."""
+    file = tmp_path / "secret.env"
+    file.write_text("LLAMA_ARG_RPC=10.0.0.5:50052\n")
+    fake.answers("show", f"EnvironmentFiles={file} (ignore_errors=no)\nEnvironment=LLAMA_ARG_BATCH=64\n")
+    opened = Path.open
+
+    def denied(self: Path, *arguments: Any, **more: Any) -> Any:
+        if self == file:
+            raise PermissionError(13, "Permission denied")  # root may read anything
+        return opened(self, *arguments, **more)
+
+    monkeypatch.setattr(Path, "open", denied)
+    assert run(systemctl.environment(UNIT, {"LLAMA_ARG_BATCH"})) is None
+
+
 def test_a_flood_of_output_is_cut(fake: Systemctl) -> None:
     fake.answers("start", err="x" * 300_000, code=1)
     assert len(run(systemctl.verb("start", UNIT)).text) < 300
