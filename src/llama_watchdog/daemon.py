@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from llama_watchdog import log
+from llama_watchdog import doctor, log
 from llama_watchdog.clock import wall_time
 from llama_watchdog.core.events import Event, with_time
 from llama_watchdog.notify.systemd import Notifier
@@ -52,6 +52,7 @@ class Daemon:
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._ready = False
+        self._self_test: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Watch until SIGTERM or SIGINT; returns the exit code: 1 where an error of our own ended a watch."""
@@ -62,6 +63,9 @@ class Daemon:
             return await self._attend()
         finally:
             self.notifier.stopping()
+            if self._self_test is not None:
+                self._self_test.cancel()
+                await asyncio.gather(self._self_test, return_exceptions=True)
             for name in list(self._tasks):
                 await self._end(name)
             await self.store.close()
@@ -115,6 +119,8 @@ class Daemon:
                 if not self._ready and self.is_ready():
                     self._ready = True
                     self.notifier.ready()
+                if self._self_test is None:
+                    self._self_test = asyncio.create_task(self._test_self(), name="self-test")
                 self.notifier.alive()
                 pinged = rounds
             self.notifier.status(self.status_line())
@@ -139,6 +145,17 @@ class Daemon:
     def over(self) -> int | None:
         """The exit code, where there is nothing more to watch."""
         return None
+
+    async def _test_self(self) -> None:
+        """Say once what can't be had here. The watch waits for none of it, and goes on whatever comes of it."""
+        try:
+            await doctor.self_test(self.settings, self.supervisor, self._lacks)
+        except Exception as error:
+            self.log.warning("what works here could not be found out", exc_info=error)
+
+    @staticmethod
+    def _lacks(server: str, line: str) -> None:
+        log.get_logger(**({"server": server} if server else {})).warning(line)
 
     async def _heed_wishes(self) -> None:
         """What admins have asked for by `pause`, `resume` and `release`."""
