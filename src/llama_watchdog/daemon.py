@@ -147,7 +147,7 @@ class Daemon:
         return None
 
     async def _test_self(self) -> None:
-        """Say once what can't be had here. The watch waits for none of it, and goes on whatever comes of it."""
+        """Say once what can't be had here. The watch waits for none of it, and goes on in any case."""
         try:
             await doctor.self_test(self.settings, self.supervisor, self._lacks)
         except Exception as error:

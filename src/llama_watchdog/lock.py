@@ -20,7 +20,7 @@ class TargetLock:
     """The lock on one target, such as "127.0.0.1 port 8080"."""
 
     def __init__(self, target: str) -> None:
-        self._address = (_PREFIX + target).encode()[:_NAME_BYTES]
+        self._address = _address(target)
         self._socket: socket.socket | None = None
         self._told = ""
 
@@ -40,7 +40,7 @@ class TargetLock:
         except OSError:
             taken.close()
             # Asked once: nobody accepts these connections, and only so many fit into its queue.
-            self._told = self._told or holder_of(self._address)
+            self._told = self._told or _described(self._address)
             return self._told
         self._socket, self._told = taken, ""
         return ""
@@ -52,22 +52,31 @@ class TargetLock:
             self._socket = None
 
 
-def is_watched(target: str) -> bool:
-    """Whether a watchdog has the lock on this target."""
-    lock = TargetLock(target)
-    free = lock.take() == ""
-    lock.release()
-    return not free
+def holder(target: str) -> int | None:
+    """The pid of the watchdog that has the lock on this target; None: none has."""
+    found = _listener(_address(target))
+    return None if found is None else found[0]
 
 
-def holder_of(address: bytes) -> str:
-    """Who listens at an abstract address, for people."""
+def _address(target: str) -> bytes:
+    return (_PREFIX + target).encode()[:_NAME_BYTES]
+
+
+def _listener(address: bytes) -> tuple[int, int] | None:
+    """The pid and uid of who listens at an abstract address, if anybody does."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
         asking.connect(address)
         pid, uid, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        name = "a process"
-        with contextlib.suppress(OSError):
-            name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-        return f"{name} (pid {pid}, uid {uid})"
-    return "another process"
+        return pid, uid
+    return None
+
+
+def _described(address: bytes) -> str:
+    found = _listener(address)
+    if found is None:
+        return "another process"
+    name = "a process"
+    with contextlib.suppress(OSError):
+        name = Path(f"/proc/{found[0]}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    return f"{name} (pid {found[0]}, uid {found[1]})"

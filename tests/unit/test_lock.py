@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from llama_watchdog.lock import TargetLock, is_watched
+from llama_watchdog.lock import TargetLock, holder
 
 Lock = Callable[[str], TargetLock]
 
@@ -39,7 +39,7 @@ def test_the_first_has_it_and_the_second_hears_who(lock: Lock, target: str) -> N
     assert first.take() == ""
     assert first.take() == ""
     assert f"(pid {os.getpid()}, uid {os.getuid()})" in second.take()
-    assert (first.held, second.held, is_watched(target)) == (True, False, True)
+    assert (first.held, second.held, holder(target)) == (True, False, os.getpid())
 
 
 def test_it_is_free_once_it_is_released(lock: Lock, target: str) -> None:
@@ -47,7 +47,7 @@ def test_it_is_free_once_it_is_released(lock: Lock, target: str) -> None:
     first.take()
     second.take()
     first.release()
-    assert not is_watched(target)
+    assert holder(target) is None
     assert second.take() == ""
     assert second.held
 

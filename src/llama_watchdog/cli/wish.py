@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,7 +17,8 @@ from typing import Any
 
 from llama_watchdog import lock
 from llama_watchdog.cli import common
-from llama_watchdog.settings import ConfigError, Settings
+from llama_watchdog.probes.procfs import ProcessFolder
+from llama_watchdog.settings import ConfigError, Settings, load
 from llama_watchdog.settings.targets import listens_at
 from llama_watchdog.store import Pause, StateError, WishWriter
 
@@ -41,12 +44,14 @@ def run(options: argparse.Namespace) -> int:
     """Write the wish down where the daemon looks for it, twice a second."""
     settings = common.settings_of(options)
     target = _target(settings, options.name)
+    watchdog = lock.holder(target)
+    state_dir = settings.state_dir if watchdog is None else _where_it_looks(watchdog, options)
     try:
-        said = asyncio.run(_write(settings, target, options))
+        said = asyncio.run(_write(state_dir, target, options))
     except StateError as error:
         print(f"llama-watchdog: {error} (run it as root, or as the daemon's user)", file=sys.stderr)  # noqa: T201 - a command's output
         return 1
-    note = "" if lock.is_watched(target) else "; no watchdog is at work on it now"
+    note = "; no watchdog is at work on it now" if watchdog is None else ""
     common.console().print(f"{options.name}: {said}{note}")
     return 0
 
@@ -59,8 +64,17 @@ def _target(settings: Settings, name: str) -> str:
     return listens_at(server.url)
 
 
-async def _write(settings: Settings, target: str, options: argparse.Namespace) -> str:
-    writer = WishWriter(settings.state_dir, lambda line: print(f"llama-watchdog: {line}", file=sys.stderr))  # noqa: T201 - a command's output
+def _where_it_looks(watchdog: int, options: argparse.Namespace) -> Path:
+    """The state directory of that running watchdog: each unit has its own, as with exec and notify."""
+    with contextlib.suppress(ProcessLookupError), ProcessFolder(watchdog) as folder:
+        theirs = (folder.environment() or {}).get("STATE_DIRECTORY")
+        if theirs:
+            return load(options.config, environ={**os.environ, "STATE_DIRECTORY": theirs}).state_dir
+    return common.settings_of(options).state_dir
+
+
+async def _write(state_dir: Path, target: str, options: argparse.Namespace) -> str:
+    writer = WishWriter(state_dir, lambda line: print(f"llama-watchdog: {line}", file=sys.stderr))  # noqa: T201 - a command's output
     try:
         if options.wish == "pause":
             pause = await writer.pause(target, options.time)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,3 +103,24 @@ def test_a_wish_that_cannot_be_kept_is_a_failure(admin: Admin) -> None:
     assert code == 1
     assert str(admin.state) in said
     assert len(said.splitlines()) == 1
+
+
+def test_the_wish_goes_to_where_the_running_watchdog_looks(admin: Admin, tmp_path: Path) -> None:
+    """With exec and notify each unit has a state directory of its own."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    admin.config.write_text('[servers.chat]\nurl = "http://localhost:9"\n')
+    script = (
+        "import sys, time; from llama_watchdog.lock import TargetLock; lock = TargetLock(sys.argv[1]);"
+        "print(lock.take() or 'mine', flush=True); time.sleep(60)"
+    )
+    environ = {**os.environ, "STATE_DIRECTORY": str(theirs)}
+    command = [sys.executable, "-c", script, TARGET]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as watchdog:
+        assert watchdog.stdout is not None
+        assert watchdog.stdout.readline() == "mine\n"
+        code, said = admin.run("pause", "chat")
+        watchdog.kill()
+    assert code == 0
+    assert "no watchdog" not in said
+    assert (theirs / "wishes.db").exists()
