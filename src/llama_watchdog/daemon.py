@@ -62,7 +62,7 @@ class Daemon:
                 self._start(server.name)
             return await self._attend()
         finally:
-            self.notifier.stopping()
+            self.leave()
             if self._self_test is not None:
                 self._self_test.cancel()
                 await asyncio.gather(self._self_test, return_exceptions=True)
@@ -71,6 +71,10 @@ class Daemon:
             await self.store.close()
             await self.wishes.close()
             self.notifier.close()
+
+    def leave(self) -> None:
+        """Tell systemd that we end."""
+        self.notifier.stopping()
 
     def listen(self) -> None:
         """Take the signals that are meant for us."""
@@ -105,7 +109,7 @@ class Daemon:
         """Look after the watches: ping systemd for completed rounds, reload, notice one that has died."""
         pinged: dict[ServerWatch, int] = {}
         while not self._stop.is_set():
-            if self._reload.is_set():
+            if self._reload.is_set() and not self._acting:
                 self._reload.clear()
                 await self._reconfigure()
             await self.store.catch_up()
@@ -114,7 +118,8 @@ class Daemon:
             # All of them: one that hangs must not hide behind the others. One that sleeps until its next look
             # has completed its round, and its interval may be longer than WatchdogSec=.
             if all(
-                count and (watch.asleep or count > pinged.get(watch, 0)) for watch, count in rounds.items()
+                count and (watch.asleep or watch.acting or count > pinged.get(watch, 0))
+                for watch, count in rounds.items()
             ):
                 if not self._ready and self.is_ready():
                     self._ready = True
@@ -133,6 +138,11 @@ class Daemon:
                 return code
             await self._pause()
         return 0
+
+    @property
+    def _acting(self) -> bool:
+        """Whether an order is being carried out: a reload would have to wait for it, for up to a minute."""
+        return any(watch.acting for watch in self.watches.values())
 
     def is_ready(self) -> bool:
         """Whether systemd may hear READY, once every watch has completed a round."""
@@ -166,7 +176,8 @@ class Daemon:
                 await self.wishes.released(watch.target, wish.release)
 
     async def _pause(self) -> None:
-        waits = [asyncio.create_task(event.wait()) for event in (self._stop, self._reload)]
+        events = [self._stop] if self._reload.is_set() else [self._stop, self._reload]
+        waits = [asyncio.create_task(event.wait()) for event in events]
         await asyncio.wait([*waits, *self._tasks.values()], timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
@@ -188,7 +199,9 @@ class Daemon:
     async def _apply(self, settings: Settings) -> None:
         """Take over `settings`; a server that stays where it is keeps what is known of it."""
         for server in settings.servers.values():
-            await observer_of(server).aclose()  # whatever can't be read is found before anything is changed
+            # Whatever can't be read, or be done here, is found before anything is changed.
+            await observer_of(server).aclose()
+            hands_of(server, dry_run=settings.dry_run, supervisor=self.supervisor)
         old, self.settings = self.settings, settings
         log.configure(settings.log_level, settings.log_format)
         for name in old.servers.keys() - settings.servers.keys():

@@ -112,6 +112,11 @@ class Exec(Daemon):
             if self.watch is not None:
                 self.watch.nudge()
 
+    def leave(self) -> None:
+        """Not after an error of our own: TimeoutStopSec= after STOPPING systemd kills us, server and all."""
+        if self.done or self.stopped_by is not None:
+            super().leave()
+
     # Signals
 
     def listen(self) -> None:

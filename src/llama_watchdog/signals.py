@@ -187,7 +187,7 @@ def _stat(pid: int) -> _Stat | None:
     """None where there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # the last: of others, with hidepid=1
         return None
     fields = text.rpartition(")")[2].split()  # from field 3 on; the name before it may hold anything
     return _Stat(Identity(pid, int(fields[19])), parent=int(fields[1]), session=int(fields[3]))

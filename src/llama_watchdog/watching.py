@@ -19,10 +19,10 @@ from llama_watchdog.core.blindspots import blind_spots
 from llama_watchdog.core.engine import Engine
 from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Observation, Watch
-from llama_watchdog.core.remembering import after_reboot, as_json, from_json, started_anew, take_over
-from llama_watchdog.core.standing import Stage, Standing
+from llama_watchdog.core.standing import Stage
 from llama_watchdog.core.verdict import State, Verdict
 from llama_watchdog.lock import TargetLock
+from llama_watchdog.memory import Memory
 from llama_watchdog.parts import observer_of
 from llama_watchdog.probes.observer import Observer
 from llama_watchdog.settings import ServerSettings
@@ -59,10 +59,10 @@ class ServerWatch:
         self.hands = hands
         self.tell = tell
         self.keep = keep
-        self._store = store
+        self._memory = Memory(store, self.target) if store is not None else None
         self._anew = anew
+        self._claimed = False  # the server is ours, and what was left of its last watch is taken over
         self._lock = TargetLock(self.target)
-        self._kept: Standing | None = None  # the standing that is remembered; None: not looked for yet
         self._pause: Pause | None = None
         self._said: set[str] = set()
         self._fingerprint: str | None = None
@@ -74,6 +74,7 @@ class ServerWatch:
         self._choose_probes(server)
         self._wake = asyncio.Event()
         self.asleep = False  # between two rounds, until the next one is due
+        self.acting = False  # an order is being carried out, which has a bound of its own
         self._turn = asyncio.Lock()  # held by a round, and by whoever changes what a round works with
         self._eyes = _eyes(server)  # as they were made: a key file may have changed since
 
@@ -105,7 +106,11 @@ class ServerWatch:
         await self._remember()  # before it is done: whoever comes after us must know what was begun
         if step.order is None:
             return step.next_look
-        result = await self.hands.do(step.order)
+        self.acting = True
+        try:
+            result = await self.hands.do(step.order)
+        finally:
+            self.acting = False
         now = self.clock.now()
         self._tell(self.engine.done(step.order, result, now))
         await self._remember()
@@ -118,25 +123,35 @@ class ServerWatch:
     def _say_what_is_hidden(self, observation: Observation) -> None:
         """Once for each thing that can't be seen of a server that is up, with what would show it."""
         for line in blind_spots(observation, self.observer.watch, self.observer.why):
-            if line not in self._said:
-                self._said.add(line)
-                self.log.warning(line)
+            self._say_once(line)
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self.log.warning(line)
 
     # Whose server it is
 
     async def _claim(self) -> None:
         """Nothing is done without the lock, nor in a pause. With the lock comes what its last holder left."""
-        if self._store is None or self.hands.dry_run:
+        if self._memory is None:
+            return
+        if self.hands.dry_run:  # so it is in nobody's way
+            self.engine.hands_off = ""
+            self._lock.release()
             return
         holder = self._lock.take()
         if holder:
             self._keep_off(f"{holder} watches it already")
-        elif self._pause is not None:
+            return
+        if self._lock.stranger is not None:
+            self._say_once(f"{self._lock.stranger} has taken our lock's name, and is not believed")
+        if self._pause is not None:
             self._keep_off(f"paused by its admin{_until(self._pause)}")
         elif self.engine.hands_off:
             self.engine.hands_off = ""
             self.log.info("hands on again")
-        if not holder and self._kept is None:
+        if not self._claimed:
             await self._take_over()
 
     def _keep_off(self, why: str) -> None:
@@ -149,7 +164,7 @@ class ServerWatch:
         if wish.pause != self._pause:
             self._pause = wish.pause
             self._wake.set()
-        if wish.release is None or not self._lock.held:
+        if wish.release is None or not self._lock.held or self._turn.locked():  # a round may take a minute
             return False
         async with self._turn:
             self._tell(self.engine.release(self.clock.now()))
@@ -160,53 +175,37 @@ class ServerWatch:
     # What outlives this process
 
     async def _take_over(self) -> None:
-        assert self._store is not None  # noqa: S101 - the caller has looked
-        self._kept = self.engine.standing
-        remembered = await self._store.standing(self.target)
-        if remembered is None:
+        assert self._memory is not None  # noqa: S101 - the caller has looked
+        self._claimed = True
+        standing = await self._memory.take_over(self.clock, anew=self._anew)
+        if standing is None:
             return
-        try:
-            standing, kept_at = from_json(remembered.standing, self.clock.began)
-        except ValueError:
-            self.log.warning("what was remembered of it can't be read: begun anew")
-            return
-        if not remembered.this_boot:
-            self.engine.take_over(after_reboot(standing))
-            return
-        if self._anew:
-            self.engine.take_over(started_anew(standing))
-            return
-        self.engine.take_over(take_over(standing, self.clock.now(), kept_at))
-        if standing.target is not None:
+        self.engine.take_over(standing)
+        if standing.target is not None and standing.stage is not Stage.WATCHING:
             self.observer.process.expect(standing.target)
-        if self.engine.standing.stage is not Stage.WATCHING:
-            self.log.info(f"going on with incident {standing.incident}: {self.engine.standing.stage}")
+            self.log.info(f"going on with incident {standing.incident}: {standing.stage}")
 
     async def _remember(self) -> None:
-        standing = self.engine.standing
-        if self._store is None or self._kept is None or standing == self._kept:
-            return
-        self._kept = standing
-        value = as_json(standing, self.clock.began, self.clock.now())
-        await self._store.remember(self.target, value)
+        if self._memory is not None and self._claimed:
+            await self._memory.remember(self.engine.standing, self.clock)
 
     async def _adopt(self) -> None:
         """Let the engine know what is known of the server by now, its pace of old included."""
         observer = self.observer
         if observer.watch != self.engine.watch:
             self.engine.adopt(observer.watch)
-        if self._store is None or observer.fingerprint is None:
+        if self._memory is None or observer.fingerprint is None:
             return
         if observer.fingerprint != self._fingerprint:
             self._fingerprint = observer.fingerprint
-            self.engine.adopt(observer.watch, await self._store.pace(observer.fingerprint))
+            self.engine.adopt(observer.watch, await self._memory.pace(observer.fingerprint))
         elif self.clock.now() - self._kept_at >= KEEP_EVERY:
             await self._keep_pace()
 
     async def _keep_pace(self) -> None:
-        if self._store is not None and self._fingerprint is not None:
+        if self._memory is not None and self._fingerprint is not None:
             self._kept_at = self.clock.now()
-            await self._store.keep_pace(self._fingerprint, self.engine.judge.learned)
+            await self._memory.keep_pace(self._fingerprint, self.engine.judge.learned)
 
     # A new configuration
 
@@ -225,6 +224,8 @@ class ServerWatch:
             observer = observer_of(server, supervisor=hands.supervisor)
             if _whose(server) == _whose(self.server):  # the incarnation that is known stays known
                 observer.process = self.observer.process
+            elif self.engine.standing.target is not None:  # its end is to be seen by the new eyes, too
+                observer.process.expect(self.engine.standing.target)
             observer.watch = replace(self.observer.watch, interval=server.probe.interval)
             await self.observer.aclose()
             self.observer, self._eyes = observer, eyes

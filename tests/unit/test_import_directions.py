@@ -30,7 +30,11 @@ MAY_IMPORT = {
     "simulator": {"core"},
     "store": {"core", "worker"},
     "parts": {"core", "settings", "supervisors", "probes", "actions"},
-    "watching": {"core", "clock", "settings", "store", "lock", "log", "parts", "probes", "actions", ""},
+    "memory": {"core", "clock", "store", "log", ""},
+    "watching": {
+        *("core", "clock", "settings", "store", "lock", "log", "memory", "parts", "probes", "actions"),
+        "",
+    },
     "doctor": {
         *("core", "clock", "settings", "supervisors", "probes", "actions", "parts"),
         *("signals", "lock", "privileges", "subprocesses", "worker"),

@@ -39,7 +39,7 @@ def test_the_first_has_it_and_the_second_hears_who(lock: Lock, target: str) -> N
     assert first.take() == ""
     assert first.take() == ""
     assert f"(pid {os.getpid()}, uid {os.getuid()})" in second.take()
-    assert (first.held, second.held, holder(target)) == (True, False, os.getpid())
+    assert (first.held, second.held, holder(target)) == (True, False, (os.getpid(), os.getuid()))
 
 
 def test_it_is_free_once_it_is_released(lock: Lock, target: str) -> None:

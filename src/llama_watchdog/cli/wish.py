@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     settings = common.settings_of(options)
     target = _target(settings, options.name)
     watchdog = lock.holder(target)
-    state_dir = settings.state_dir if watchdog is None else _where_it_looks(watchdog, options)
+    state_dir = settings.state_dir if watchdog is None else _where_it_looks(watchdog.pid, options)
     try:
         said = asyncio.run(_write(state_dir, target, options))
     except StateError as error:

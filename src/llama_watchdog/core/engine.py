@@ -60,6 +60,8 @@ class Engine:
     def reconfigure(self, policy: Policy, *, dry_run: bool) -> None:
         """A new configuration; nothing that is known of the server is lost."""
         self.policy = policy
+        if dry_run != self.dry_run:  # what was rehearsed was not done, and has to be begun in earnest
+            self.standing = replace(self.standing.calm(), stopped=self.standing.stopped)
         self.dry_run = dry_run
         self.judge.reconfigure(policy.stall)
 

@@ -20,6 +20,7 @@
     restarting | another incarnation is there already       | starting   |
     starting   | it serves                                  | watching   |
     starting   | ended again, or nothing for start_timeout  | restarting |
+    starting   | its supervisor refused, or did not answer  | restarting |
     starting   | a fault of the new incarnation             | confirming |
     held       | it serves                                  | watching   |
     rehearsed  | no fault any more (dry run)                | watching   |
@@ -41,6 +42,9 @@ from llama_watchdog.core.restarting import held, restarting, starting, to_restar
 from llama_watchdog.core.standing import Move, Order, Report, Sight, Stage, Standing
 from llama_watchdog.core.verdict import BEYOND_CANCEL, SERVING, State
 
+# Seconds until a restart is ordered again that its supervisor has refused, or did not answer in time.
+TRIED_AGAIN_AFTER = 60.0
+
 
 def admin_stopped(unit: Unit | None, standing: Standing) -> str | None:
     """Why the unit is down on purpose; `None` where it is not, or where nobody knows."""
@@ -48,7 +52,8 @@ def admin_stopped(unit: Unit | None, standing: Standing) -> str | None:
         return None
     if unit.load in ("masked", "not-found"):
         return f"its unit is {unit.load}"
-    if unit.job in ("stop", "restart"):
+    ours = standing.stage is Stage.STARTING  # ordered by us, it lasts as long as the old one takes to end
+    if unit.job == "stop" or (unit.job == "restart" and not ours):
         return f"its unit has a {unit.job} job"
     if unit.active in ("active", "activating", "reloading", "refreshing"):
         return None
@@ -62,7 +67,9 @@ def look(standing: Standing, policy: Policy, sight: Sight, *, dry_run: bool = Fa
     why = admin_stopped(sight.unit, standing)
     if why is not None:
         return _stand_down(standing, why)
-    if standing.stopped and sight.unit is not None and sight.unit.active in ("active", "activating"):
+    # Of a server that is well the supervisor isn't asked, as after a pause in which it was started.
+    up = sight.unit is not None and sight.unit.active in ("active", "activating")
+    if standing.stopped and (up or sight.verdict.state in SERVING):
         standing = replace(standing, stopped=False)
     if standing.restarts and sight.delivered and sight.verdict.state in SERVING:
         standing = replace(standing, restarts=())
@@ -75,18 +82,17 @@ def aside(standing: Standing, why: str) -> Move:
         return Move(standing)
     if standing.stage is Stage.CONFIRMING:  # nothing was done yet
         return Move(replace(standing, stage=Stage.WATCHING, until=None, incident=standing.incident - 1))
-    calm = Standing(
-        incident=standing.incident,
+    calm = replace(
+        standing.calm(),
         target=standing.target,
         signalled=standing.signalled,
         stopped=standing.stopped,
-        restarts=standing.restarts,
     )
     return Move(calm, None, Report(Action.HOLD, Done.DONE, f"hands off: {why}", standing.incident))
 
 
 def _stand_down(standing: Standing, why: str) -> Move:
-    calm = Standing(incident=standing.incident, stopped=True, restarts=standing.restarts)
+    calm = replace(standing.calm(), stopped=True)
     if standing.stopped and standing.stage is Stage.WATCHING:
         return Move(calm)
     return Move(calm, None, Report(Action.HOLD, Done.DONE, f"left alone: {why}", standing.incident))
@@ -178,6 +184,11 @@ def outcome(standing: Standing, action: Action, result: Result, at: float) -> Mo
     if action in (Action.SIGTERM, Action.SIGKILL) and result.outcome is not Done.UNSUPPORTED:
         standing = replace(standing, signalled=True)
     report = Report(action, result.outcome, result.text, standing.incident)
+    if action is Action.RESTART and result.outcome is Done.FAILED and standing.stage is Stage.STARTING:
+        again = replace(
+            standing, stage=Stage.RESTARTING, until=at + TRIED_AGAIN_AFTER, ended_at=at, swept_at=None
+        )
+        return Move(again, None, report)
     if result.outcome in (Done.UNSUPPORTED, Done.FAILED):
         if standing.stage is not Stage.CLIMBING:  # it may come back by another hand; no pause is shortened
             return Move(standing, None, report)

@@ -64,7 +64,7 @@ def begun(standing: Standing, sight: Sight) -> Move:
 
 def healed(standing: Standing) -> Move:
     """It serves: the incident is over. What is not forgiven yet stays."""
-    calm = Standing(incident=standing.incident, restarts=standing.restarts)
+    calm = standing.calm()
     if standing.last is None:
         return Move(calm)
     if standing.last is not Action.RESTART and standing.signalled:  # it may yet end of our signal

@@ -75,13 +75,14 @@ def take_over(standing: Standing, at: float, kept_at: float) -> Standing:
     stage      | order without a known outcome | goes on
     -----------+-------------------------------+----------------------------------------------------------
     confirming |                               | as watching: nothing was done
-    climbing,  |                               | as watching; what was signalled may yet end of it
-      stale    |                               |
     climbing   | cancel, SIGTERM               | as if it was sent: it gets its grace
     climbing   | SIGKILL                       | with SIGKILL once more: to the same process, or to nobody
-    restarting | SIGKILL to what was left      | likewise
+    climbing   | any or none, but long ago     | as watching: it has to be proven anew, and may yet end of
+               |                               | what was sent
+    restarting | SIGKILL to what was left      | with SIGKILL once more
     starting   | restart                       | as restarting, once it has had the time to show; and the
                |                               | restart is not counted twice
+    any other  | none                          | where it was: what it waits for shows in any look
     """
     signalled = standing.signalled or standing.ordered in (Action.SIGTERM, Action.SIGKILL)
     taken = replace(standing, resumed=True, ordered=None, signalled=signalled)
@@ -104,7 +105,7 @@ def take_over(standing: Standing, at: float, kept_at: float) -> Standing:
 def started_anew(standing: Standing) -> Standing:
     """What outlives a server that was just started by hand, or by whoever starts us: nothing that was begun
     with the one before it. But its restarts are not forgiven by that."""
-    return Standing(incident=standing.incident, restarts=standing.restarts)
+    return standing.calm()
 
 
 def after_reboot(standing: Standing) -> Standing:

@@ -56,13 +56,23 @@ def restarting(standing: Standing, policy: Policy, sight: Sight, dry_run: bool) 
         return Move(standing)  # its supervisor is at it
     if standing.until is not None and sight.at < standing.until:
         return Move(standing)
-    if sight.target is not None and sight.target == standing.target and not sight.verdict.fault:
-        return Move(standing)  # it lives, and a restart would be its end: it is proven anew, or left alone
+    if _may_live(standing, sight):
+        return Move(standing)  # a restart would be its end: it is proven anew, or left alone
     recent = _recent(standing, policy, sight.at)
     if len(recent) >= policy.restart.max_restarts:
         return _hold(standing, policy, sight, len(recent))
     starting = replace(_starting_now(standing, policy, sight), ordered=Action.RESTART)
     return Move(starting, Order(Action.RESTART, standing.target, standing.incident))
+
+
+def _may_live(standing: Standing, sight: Sight) -> bool:
+    """Whether it may be alive, with nothing proven against it: also where its process can't be seen."""
+    if sight.verdict.fault:
+        return False
+    if sight.target is not None:
+        return sight.target == standing.target
+    down = sight.unit is not None and sight.unit.active in ("failed", "inactive")
+    return not down and sight.verdict.reason is not Reason.REFUSED
 
 
 def _runs_its_commands(unit: Unit | None) -> bool:
@@ -81,7 +91,9 @@ def _in_the_way(standing: Standing, policy: Policy, sight: Sight) -> Move | None
     if sight.left is None or standing.ended_at is None:
         return None
     waited = sight.at - standing.ended_at
-    if sight.left.processes:
+    # An active unit may run more than the one server: what else is in it has a life of its own.
+    others = sight.unit is not None and sight.unit.active == "active" and not standing.signalled
+    if sight.left.processes and not others:
         return _kill_what_is_left(standing, policy, sight, waited)
     if (sight.left.port or sight.left.gpu) and waited < FREE_WITHIN:
         return Move(standing)
@@ -157,6 +169,8 @@ def starting(standing: Standing, policy: Policy, sight: Sight, dry_run: bool) ->
     if sight.verdict.state is State.LOADING:  # its own budget runs, by the load's progress
         return Move(replace(standing, until=sight.at + policy.restart.start_timeout))
     if standing.until is not None and sight.at >= standing.until:
+        if sight.verdict.state is State.BLIND:  # up, for all that can be seen: no reason for another start
+            return Move(standing.calm())
         return to_restart(standing, policy, sight, dry_run=dry_run)
     return Move(standing)
 

@@ -46,6 +46,10 @@ class Standing:
     resumed: bool = False  # taken over from a watchdog that has ended: `target` has to prove itself anew
     restarts: tuple[float, ...] = ()  # not yet forgiven
 
+    def calm(self) -> Standing:
+        """As after an incident: how many there were, and the restarts, which only tokens forgive."""
+        return Standing(incident=self.incident, restarts=self.restarts)
+
 
 @dataclass(frozen=True, slots=True)
 class Sight:

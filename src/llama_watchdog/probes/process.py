@@ -115,9 +115,18 @@ class ProcessProbe:
             return _unread(Outcome.TIMEOUT, known)
         except (OSError, ValueError):
             return _unread(Outcome.ERROR, known)
+        facts = await self._without_a_new_one(facts)
         if self._known is not None and self._known.hidden:
             facts = await self._learn_from_unit(self._known, facts)
         return replace(facts, why=why) if why and facts.why else facts
+
+    async def _without_a_new_one(self, facts: ProcessFacts) -> ProcessFacts:
+        """Nothing is said to be left where a main process was started meanwhile: it may be among them."""
+        if facts.left is None or not facts.left.processes or self._supervisor is None:
+            return facts
+        state = await self._supervisor.show(timeout=self._timeout)
+        known = self._group.main_pid if self._group is not None else None
+        return facts if state.main_pid in (None, known) else replace(facts, left=None)
 
     async def _ask_supervisor(self) -> str:
         """Learn the server's cgroup; why not, where the supervisor can't say."""

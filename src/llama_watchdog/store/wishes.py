@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llama_watchdog.store.database import Database, StateError
@@ -29,7 +29,7 @@ class Pause:
 
     since: float
     until: float | None
-    left: float | None
+    left: float | None = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

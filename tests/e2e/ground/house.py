@@ -98,7 +98,7 @@ class House:
         """Start the server's unit, and wait until a completion is answered."""
         self.systemctl("start", SERVER)
         try:
-            wait_until(self.client.serves, 30.0, "the server to serve")
+            wait_until(self.client.serves, 60.0, "the server to serve")
         except TimeoutError as error:
             status = self.testbed.run("systemctl", "status", "--lines=40", "--full", SERVER, check=False)
             raise AssertionError(f"{error}\n{status.stdout}") from None

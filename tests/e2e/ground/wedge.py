@@ -32,9 +32,9 @@ LOOPS = {
     "spin": b"\xeb\xfe",  # jmp self
 }
 # <sys/ptrace.h>, and the indices of two registers in struct user_regs_struct of <sys/user.h>
-_GETREGS, _SETREGS, _ATTACH, _DETACH = 12, 13, 16, 17
-_ORIG_RAX, _RIP, _REGISTERS = 15, 16, 27
-_WALL = 0x40000000  # waitpid: for any kind of child or tracee
+GETREGS, SETREGS, _ATTACH, DETACH = 12, 13, 16, 17
+ORIG_RAX, RIP, REGISTERS = 15, 16, 27
+WALL = 0x40000000  # waitpid: for any kind of child or tracee
 _ET_EXEC = 2
 
 Registers: TypeAlias = ctypes.Array[ctypes.c_ulonglong]
@@ -49,28 +49,28 @@ def wedge(pid: int, mode: str, library: str = "") -> None:
 
     OSError where ptrace is not allowed, TimeoutError where the thread was never seen in the library.
     """
-    loop, address = LOOPS[mode], _entry_point(pid)
-    registers = _stop_within(pid, library)
+    loop, address = LOOPS[mode], entry_point(pid)
+    registers = stop_within(pid, library)
     with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
         memory.seek(address)
         memory.write(loop)
-    registers[_RIP] = address
-    registers[_ORIG_RAX] = 2**64 - 1  # -1: do not restart the system call that ptrace interrupted
-    _ptrace(_SETREGS, pid, registers)
-    _ptrace(_DETACH, pid)
+    registers[RIP] = address
+    registers[ORIG_RAX] = 2**64 - 1  # -1: do not restart the system call that ptrace interrupted
+    ptrace(SETREGS, pid, registers)
+    ptrace(DETACH, pid)
     os.kill(pid, signal.SIGCONT)
 
 
-def _stop_within(pid: int, library: str) -> Registers:
+def stop_within(pid: int, library: str) -> Registers:
     """Attach to the thread while it runs code of the library; its registers."""
     for _ in range(2000):
-        _ptrace(_ATTACH, pid)
-        os.waitpid(pid, _WALL)
-        registers = (ctypes.c_ulonglong * _REGISTERS)()
-        _ptrace(_GETREGS, pid, registers)
-        if library in _mapped_at(pid, registers[_RIP]):
+        ptrace(_ATTACH, pid)
+        os.waitpid(pid, WALL)
+        registers = (ctypes.c_ulonglong * REGISTERS)()
+        ptrace(GETREGS, pid, registers)
+        if library in _mapped_at(pid, registers[RIP]):
             return registers
-        _ptrace(_DETACH, pid)
+        ptrace(DETACH, pid)
         time.sleep(0.002)
     raise TimeoutError(f"{pid} was never seen in {library}")
 
@@ -84,13 +84,13 @@ def _mapped_at(pid: int, address: int) -> str:
     return ""
 
 
-def _ptrace(request: int, tid: int, data: Registers | None = None) -> None:
+def ptrace(request: int, tid: int, data: Registers | None = None) -> None:
     if _libc.ptrace(request, tid, None, data) == -1:
         error = ctypes.get_errno()
         raise OSError(error, f"ptrace({request}) on {tid}: {os.strerror(error)}")
 
 
-def _entry_point(pid: int) -> int:
+def entry_point(pid: int) -> int:
     """Address of the executable's `_start` in the running process."""
     exe = Path(f"/proc/{pid}/exe")
     with exe.open("rb") as file:
