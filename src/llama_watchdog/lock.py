@@ -40,6 +40,9 @@ class Holder(NamedTuple):
         return f"{name} (pid {self.pid}, uid {self.uid})"
 
 
+_UNKNOWN = Holder(0, 1 << 32)  # nobody's uid
+
+
 class TargetLock:
     """The lock on one target, such as "127.0.0.1 port 8080"."""
 
@@ -55,10 +58,12 @@ class TargetLock:
         return self._socket is not None or self.stranger is not None
 
     def take(self) -> str:
-        """Take it, unless it is ours already. "": we may act; else who may, for people."""
+        """Take it, or keep it. "": we may act; else who may, for people. For each round of a watch."""
         if self._socket is not None:
+            _make_room(self._socket)
             return ""
         taken = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        taken.setblocking(False)
         try:
             taken.bind(self._address)
             taken.listen(8)
@@ -69,15 +74,14 @@ class TargetLock:
         return ""
 
     def _give_way(self) -> str:
-        # Asked once: nobody accepts these connections, and only so many fit into its queue.
-        self._holder = self._holder or _listener(self._address)
-        if self._holder is None:
-            return "another process"
+        # One that doesn't tell has not made room for a while, as a watchdog that works does.
+        self._holder = _listener(self._address) or self._holder or _UNKNOWN
         self.stranger = None if self._holder.believed else self._holder
         return "" if self.stranger is not None else str(self._holder)
 
     def release(self) -> None:
         """Let another one have it."""
+        self.stranger = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -87,6 +91,13 @@ def holder(target: str) -> Holder | None:
     """The watchdog that has the lock on this target; None: none has."""
     found = _listener(_address(target))
     return found if found is not None and found.believed else None
+
+
+def _make_room(listening: socket.socket) -> None:
+    """Let go of those who have asked who we are: only so many fit into the queue."""
+    with contextlib.suppress(OSError):
+        while True:
+            listening.accept()[0].close()
 
 
 def _address(target: str) -> bytes:

@@ -9,15 +9,22 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from llama_watchdog import daemon as room
 from llama_watchdog import log
+from llama_watchdog.core.action import Action, Done, Result
+from llama_watchdog.core.engine import Step
+from llama_watchdog.core.observation import Observation
+from llama_watchdog.core.standing import Order
 from llama_watchdog.daemon import Daemon
 from llama_watchdog.settings import Settings, load
+from llama_watchdog.store import WishWriter
 from llama_watchdog.watching import ServerWatch
 
 # Nobody listens there, so that a look takes no time.
@@ -233,6 +240,7 @@ def test_a_reload_before_the_first_rounds_makes_nothing_ready(
         ('url = "http://127.0.0.1:9"\nunti = "x"', "unti"),
         ('api_key_file = "{folder}/none"', "none: servers.chat.api_key_file: "),
         ('url = "https://127.0.0.1:9"\nca_file = "{folder}/none"', "servers.chat.ca_file: "),
+        ('url = "http://127.0.0.1:9"\nrestart.via = "child"', "servers.chat.restart.via: 'child' is what"),
     ],
 )
 def test_a_bad_configuration_is_refused_as_a_whole(house: House, keys: str, reason: str) -> None:
@@ -298,6 +306,77 @@ def test_a_server_that_has_moved_is_watched_anew_and_the_pings_go_on(house: Hous
         assert daemon.watches["code"].engine.judge is not judge
         pings = house.heard.count("WATCHDOG=1")
         await until(lambda: house.heard.count("WATCHDOG=1") > pings + 1)
+
+    house.play(story)
+
+
+# While an order is carried out, which may take a minute
+
+
+async def acting(watch: ServerWatch, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """From here on an order is carried out, until the event is set."""
+    over, step = asyncio.Event(), watch.engine.step
+
+    def order(observation: Observation) -> Step:
+        return replace(step(observation), order=None if over.is_set() else Order(Action.RESTART, None, 1))
+
+    async def do(_order: Order) -> Result:
+        await over.wait()
+        return Result(Done.DONE, "done")
+
+    monkeypatch.setattr(watch, "hands", SimpleNamespace(do=do, dry_run=False, supervisor=None))
+    monkeypatch.setattr(watch.engine, "step", order)
+    await until(lambda: watch.acting)
+    return over
+
+
+async def pinged_again(house: House, times: int = 3) -> None:
+    pings = house.heard.count("WATCHDOG=1")
+    await until(lambda: house.heard.count("WATCHDOG=1") >= pings + times)
+
+
+def test_the_pings_go_on_and_whatever_needs_a_round_waits_for_its_end(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Systemd's watchdog would otherwise end ours in the middle of a slow restart."""
+    house.write(chat=f'url = "unix://{house.state}/none.sock"', code=f'url = "{B}"')
+
+    async def story(daemon: Daemon) -> None:
+        await until(lambda: "READY=1" in house.heard)
+        chat = daemon.watches["chat"]
+        over = await acting(chat, monkeypatch)
+        await pinged_again(house)
+        admin = WishWriter(house.state, print)
+        await admin.release(chat.target)
+        await admin.close()
+        hup()
+        await pinged_again(house)
+        assert (await daemon.wishes.read())[chat.target].release is not None
+        assert not any(message.startswith("RELOADING") for message in house.heard)
+        over.set()
+        await reloaded(house)
+        async with asyncio.timeout(5.0):
+            while await daemon.wishes.read():  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.002)
+
+    house.play(story)
+
+
+def test_a_reload_that_has_to_wait_is_not_asked_after_without_a_pause(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(daemon: Daemon) -> None:
+        await until(lambda: "READY=1" in house.heard)
+        await acting(daemon.watches["chat"], monkeypatch)
+        hup()
+        await pinged_again(house)
+        monkeypatch.setattr(room, "TICK", 3600.0)
+        code = daemon.watches["code"]
+        before = code.rounds
+        await until(lambda: code.rounds > before + 5)
+        pings = house.heard.count("WATCHDOG=1")
+        await until(lambda: code.rounds > before + 15)
+        assert house.heard.count("WATCHDOG=1") == pings
 
     house.play(story)
 

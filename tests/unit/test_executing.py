@@ -303,14 +303,19 @@ def test_an_error_of_our_own_does_not_cost_the_server_its_life(
         return ""
 
     async def story(play: Play) -> None:
+        await play.until_heard("READY=1")
         if where == "in the watch":
             play.looks.errors += unforeseen
         else:
             monkeypatch.setattr(Exec, "status_line", fail)
-        await play.looks_again()
-        await play.looks_again()
+        heard: list[str] = []
+        while "READY=1" not in heard:  # of the watch that begins anew
+            heard += play.heard
+            await asyncio.sleep(0.002)
+        assert "STOPPING=1" not in heard  # systemd would kill all of it, TimeoutStopSec= later
         assert play.child.running
         us(signal.SIGTERM)
+        await play.until_heard("STOPPING=1")
 
     assert play.run(SLEEP, story) == 143
     assert "has ended by an error of our own" in capsys.readouterr().err

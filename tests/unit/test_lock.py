@@ -10,7 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from llama_watchdog.lock import TargetLock, holder
+from llama_watchdog import lock as room
+from llama_watchdog.lock import Holder, TargetLock, holder
 
 Lock = Callable[[str], TargetLock]
 
@@ -72,7 +73,51 @@ def test_a_holder_that_is_killed_leaves_nothing_behind(lock: Lock, target: str) 
 
 
 def test_asking_again_and_again_tells_the_same(lock: Lock, target: str) -> None:
-    """The holder accepts no connection: its queue must not fill up and hide who it is."""
+    """Each round of the second asks the first, whose rounds make room for it."""
     first, second = lock(target), lock(target)
     first.take()
-    assert len({second.take() for _ in range(50)}) == 1
+    said = set()
+    for _ in range(50):
+        said.add(second.take())
+        first.take()
+    assert len(said) == 1
+    assert "" not in said
+
+
+def test_who_has_it_by_now_counts(lock: Lock, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger that takes it after a watchdog's end disarms nobody, and a watchdog after a stranger does."""
+    lock(target).take()
+    second, holders = lock(target), [Holder(1, 0), Holder(2, 4712), Holder(3, 0)]
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(room, "_listener", lambda _address: holders.pop(0))
+    assert [bool(second.take()) for _ in range(3)] == [True, False, True]
+
+
+def test_one_that_never_tells_who_it_is_disarms_nobody(
+    lock: Lock, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a stranger can do by leaving its queue full."""
+    lock(target).take()
+    second = lock(target)
+    monkeypatch.setattr(room, "_listener", lambda _address: None)
+    assert second.take() == ""
+    second.release()
+    assert not second.held
+
+
+@pytest.mark.parametrize(
+    ("uid", "believed"), [(0, True), (998, True), (4711, True), (1000, False), (4712, False)]
+)
+def test_only_root_services_and_we_ourselves_are_believed_to_be_watchdogs(
+    lock: Lock, target: str, monkeypatch: pytest.MonkeyPatch, *, uid: int, believed: bool
+) -> None:
+    """Whoever just has an account could otherwise disarm one, by taking its lock's name."""
+    lock(target).take()
+    second = lock(target)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(room, "_listener", lambda _address: Holder(0, uid))
+    said = f"a process (pid 0, uid {uid})"
+    assert second.take() == (said if believed else "")
+    assert second.held is not believed
+    assert str(second.stranger) == ("None" if believed else said)
+    assert (holder(target) is not None) is believed

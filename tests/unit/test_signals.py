@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,6 +204,26 @@ def test_sigkill_ends_orphans_too(start: Start) -> None:
         assert signals.descendants(parent.identity) == [orphan]
         send(parent.identity, signal.SIGKILL)
         assert wait_ended(orphan)
+
+
+def test_other_users_processes_that_may_not_be_looked_at_are_no_hindrance(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with hidepid=1, where their folders are listed and nothing in them can be read."""
+    read = Path.read_text
+
+    def hidden(path: Path, **how: Any) -> str:
+        if path == Path("/proc/1/stat"):
+            raise PermissionError(1, "Operation not permitted")
+        return read(path, **how)
+
+    parent = start(PARENT)
+    child = identity_of(int(parent.said[0]))
+    with killed_at_the_end(child):
+        monkeypatch.setattr(Path, "read_text", hidden)
+        assert send(parent.identity, signal.SIGKILL).text.endswith(" and 1 descendant")
+        monkeypatch.undo()
+        assert wait_ended(child)
 
 
 def test_siblings_are_no_descendants(start: Start) -> None:

@@ -11,17 +11,20 @@ import pytest
 
 from llama_watchdog import log
 from llama_watchdog.clock import WatchClock
-from llama_watchdog.core.action import Done, Result
+from llama_watchdog.core.action import Done, Identity, Result
 from llama_watchdog.core.asking import Ask
 from llama_watchdog.core.events import Event
 from llama_watchdog.core.observation import Observation, Outcome, Process, Watch
-from llama_watchdog.core.standing import Order
+from llama_watchdog.core.standing import Order, Stage, Standing
 from llama_watchdog.core.verdict import State
 from llama_watchdog.parts import hands_of, observer_of
 from llama_watchdog.settings import ConfigError, ServerSettings
 from llama_watchdog.settings.schema import ProbeSettings, RestartSettings, StallSettings
+from llama_watchdog.store import Pause, Wish
+from llama_watchdog.supervisors.base import Supervised
 from llama_watchdog.watching import ServerWatch
 from tests.support.facts import CPU_SERVER, PID, seen, slot
+from tests.support.supervisor import RUNNING, FakeSupervisor
 
 
 class World:
@@ -221,6 +224,21 @@ def test_another_target_is_looked_for_anew() -> None:
     assert watch.observer.process is not process_probe
 
 
+def test_the_end_of_what_is_watched_is_seen_by_another_unit_s_eyes_too() -> None:
+    async def play() -> Process:
+        watch = real(CHAT)
+        watch.engine.take_over(Standing(Stage.RESTARTING, 1, Identity(PID, 1)))
+        unit = FakeSupervisor(state=Supervised(RUNNING))
+        server = changed(CHAT, unit=unit.name)
+        await watch.reconfigure(server, hands_of(server, dry_run=False, supervisor=unit))
+        facts = await watch.observer.process.look()
+        await watch.aclose()
+        return facts.process
+
+    ended = asyncio.run(play())
+    assert (ended.outcome, ended.pid, ended.start_ticks) == (Outcome.GONE, PID, 1)
+
+
 def test_replaced_eyes_are_closed() -> None:
     async def play() -> bool:
         world = World(CHAT)
@@ -264,6 +282,25 @@ def test_a_new_configuration_wakes_a_sleeping_watch() -> None:
         await until(lambda: world.server_watch.rounds > 0)
         await world.server_watch.reconfigure(changed(CHAT, stall=StallSettings(blocked=6.0)), world)  # type: ignore[arg-type]  # a stand-in
         await until(lambda: world.server_watch.rounds > 1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return world.server_watch.rounds
+
+    assert asyncio.run(play()) == 2
+
+
+def test_a_pause_wakes_a_sleeping_watch_and_its_passing_does_not() -> None:
+    async def play() -> int:
+        world = World(CHAT)
+        world.watch = Watch(interval=3600.0)
+        task = asyncio.create_task(world.server_watch.run())
+        await until(lambda: world.server_watch.rounds > 0)
+        await world.server_watch.heed(Wish(Pause(0.0, 60.0, 60.0)))
+        await until(lambda: world.server_watch.rounds > 1)
+        for left in range(59, 49, -1):
+            await world.server_watch.heed(Wish(Pause(0.0, 60.0, left)))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.005)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return world.server_watch.rounds

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
+from llama_watchdog import lock, log
 from llama_watchdog.clock import WatchClock
 from llama_watchdog.core.action import Done, Identity, Result
 from llama_watchdog.core.asking import Ask
@@ -30,10 +34,9 @@ class Disk:
     def __init__(self) -> None:
         self.turns: list[str] = []
         self.kept: dict[str, Any] = {}
-        self.this_boot = True
 
     async def standing(self, _key: str) -> Remembered | None:
-        return Remembered(dict(self.kept), self.this_boot) if self.kept else None
+        return Remembered(dict(self.kept), this_boot=True) if self.kept else None
 
     async def remember(self, _key: str, standing: Mapping[str, Any]) -> bool:
         self.kept = dict(standing)
@@ -146,35 +149,6 @@ def test_the_next_watch_goes_on_where_the_last_one_ended() -> None:
     assert "do restart" not in turns
 
 
-def test_a_reboot_ends_what_was_begun() -> None:
-    async def play() -> tuple[Life, list[str]]:
-        disk, server = Disk(), someone()
-        async with life(disk, server) as one:
-            await one.rounds(1)
-            one.state = "gone"
-            await one.rounds(2)
-        disk.this_boot = False
-        async with life(disk, server, began=5.0) as other:
-            await other.rounds(2)
-            return other, other.actions
-
-    other, actions = asyncio.run(play())
-    assert (other.expected, actions) == (None, [])
-    assert other.server_watch.engine.standing.incident == 1  # incidents keep their numbers apart
-
-
-def test_what_can_not_be_read_is_begun_anew() -> None:
-    async def play() -> list[str]:
-        disk = Disk()
-        disk.kept = {"stage": "asleep"}
-        async with life(disk, someone()) as one:
-            one.state = "gone"
-            await one.rounds(3)
-            return one.actions
-
-    assert "restart started" in asyncio.run(play())
-
-
 # Hands off
 
 
@@ -238,3 +212,44 @@ def test_a_release_is_granted_once_the_server_is_ours() -> None:
             return early, await one.server_watch.heed(Wish(release=1.0))
 
     assert asyncio.run(play()) == (False, True)
+
+
+def test_a_stranger_with_the_locks_name_is_said_once_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def play() -> list[str]:
+        server = someone()
+        async with life(Disk(), server) as one:
+            stranger = TargetLock(one.server_watch.target)
+            stranger.take()
+            monkeypatch.setattr(lock, "_listener", lambda _address: lock.Holder(0, os.geteuid() + 1000))
+            await one.rounds(1)
+            one.state = "gone"
+            await one.rounds(4)
+            stranger.release()
+            return one.actions
+
+    log.configure()
+    assert "restart started" in asyncio.run(play())
+    assert capsys.readouterr().err.count("has taken our lock's name, and is not believed") == 1
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_dry_run_is_in_nobodys_way_and_nobody_is_in_its(*, ours: bool) -> None:
+    """Switched on while the server is ours, or another watchdog's."""
+
+    async def play() -> tuple[str, str]:
+        server = someone()
+        async with life(Disk(), server) as one:
+            other = TargetLock(one.server_watch.target)
+            if not ours:
+                other.take()
+            await one.rounds(1)
+            assert ("hands off" in one.server_watch.line) is not ours
+            one.dry_run = True
+            await one.rounds(1)
+            holder = other.take()
+            other.release()
+            return one.server_watch.line, holder
+
+    assert asyncio.run(play()) == ("chat: idle", "")

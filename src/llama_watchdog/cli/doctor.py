@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -25,7 +24,7 @@ _WIDTH = max(len(works.value) for works in Works)
 def add(commands: Any) -> None:
     """Its flags."""
     parser = commands.add_parser("doctor", help="what works here, and what is missing", description=__doc__)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration, in TOML")
+    common.add_target(parser, unit=True)
     parser.add_argument("--json", action="store_true", help="one JSON line a check")
     parser.set_defaults(run=run)
 
@@ -33,7 +32,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Look at everything once."""
     privileges.drop_ambient()  # as the daemon: what it starts has no more rights than there
-    found = asyncio.run(examine(common.settings_of(options)))
+    found = asyncio.run(examine(common.settings_to_look(options)))
     if options.json:
         for finding in found:
             common.emit(_as_json(finding))

@@ -56,8 +56,9 @@ def restarting(standing: Standing, policy: Policy, sight: Sight, dry_run: bool) 
         return Move(standing)  # its supervisor is at it
     if standing.until is not None and sight.at < standing.until:
         return Move(standing)
-    if _may_live(standing, sight):
-        return Move(standing)  # a restart would be its end: it is proven anew, or left alone
+    if _may_live(standing, sight):  # a restart would be its end: it is proven anew, or left alone
+        lasts = standing.until is None or sight.at >= standing.until + FREE_WITHIN
+        return Move(standing.calm() if lasts and sight.verdict.state is State.BLIND else standing)
     recent = _recent(standing, policy, sight.at)
     if len(recent) >= policy.restart.max_restarts:
         return _hold(standing, policy, sight, len(recent))

@@ -367,3 +367,40 @@ def test_calm_is_a_server_that_is_well() -> None:
     assert engine.calm
     engine.step(gone(5.0))
     assert not engine.calm
+
+
+# dry_run, switched in the middle of an incident
+
+STOPPED = Unit(Outcome.OK, "loaded", "inactive", "dead", "success")
+
+
+def climbed(engine: Engine, last: Action) -> float:
+    """Its ladder, up to and with this rung; until when."""
+    at = 0.0
+    while True:
+        at, order = ordered(engine, at=at)
+        engine.done(order, DONE, at)
+        at = engine.next_look(at)
+        if order.action is last:
+            return at
+
+
+def test_a_wedge_that_was_only_rehearsed_is_acted_upon_once_that_is_wanted() -> None:
+    engine = Engine(Policy(), CPU_SERVER, dry_run=True)
+    at = climbed(engine, Action.RESTART)
+    assert [step.order for _, (_, step) in zip(range(9), steps(engine, at=at), strict=False)] == [None] * 9
+    engine.reconfigure(Policy(), dry_run=False)
+    at, order = ordered(engine, at=at + 60.0)
+    (event,) = engine.done(order, DONE, at)
+    assert (event["action"], event["outcome"], event["dry_run"]) == ("cancel", "done", False)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_stop_after_the_switch_is_its_admins_and_not_of_a_signal_before_it(*, dry_run: bool) -> None:
+    engine = Engine(Policy(), CPU_SERVER, dry_run=dry_run)
+    at = climbed(engine, Action.SIGTERM)
+    engine.reconfigure(Policy(), dry_run=not dry_run)
+    played = [engine.step(gone(at + n, STOPPED)) for n in range(5)]
+    assert [step.order for step in played] == [None] * 5
+    (told,) = [e["text"] for step in played for e in step.events if e["event"] == "action"]
+    assert told == "left alone: its unit was stopped"

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from llama_watchdog.core.action import Action, Done, Result
+from llama_watchdog.core.escalation import TRIED_AGAIN_AFTER
 from llama_watchdog.core.observation import Outcome, Unit
 from llama_watchdog.core.policy import LadderPolicy, Policy, RestartPolicy, Rung
 from llama_watchdog.core.standing import Stage
@@ -127,6 +128,31 @@ def test_after_the_admin_starts_it_again_it_is_watched_again() -> None:
     assert bench.see(GONE, None, FAILED, times=2).actions == ["restart"]
 
 
+def test_a_start_that_nobody_has_seen_ends_the_stop_once_it_serves() -> None:
+    """Of a server that is well the supervisor isn't asked."""
+    bench = Bench().see(GONE, None, STOPPED, times=3).see(IDLE, NEW, None)
+    assert bench.see(GONE, NEW, FAILED, times=2).actions == ["restart"]
+
+
+@pytest.mark.parametrize(
+    ("ladder", "job", "stage"),
+    [
+        ((), "restart", Stage.STARTING),
+        ((), "stop", Stage.WATCHING),
+        ((Rung.SIGTERM,), "restart", Stage.WATCHING),
+    ],
+)
+def test_a_restart_job_is_our_own_only_once_we_have_ordered_one(
+    ladder: tuple[Rung, ...], job: str, stage: Stage
+) -> None:
+    """Ours lasts as long as the wedged one takes to end, by default 90 s. The next one is looked after."""
+    bench = Bench(Policy(escalation=LadderPolicy(ladder=ladder))).see(HANGS, OLD, ACTIVE, times=2)
+    bench.see(HANGS, OLD, replace(ACTIVE, active="deactivating", job=job), times=3)
+    assert bench.standing.stage is stage
+    left_alone = any(report.action is Action.HOLD for report in bench.reports)
+    assert left_alone == (stage is Stage.WATCHING)
+
+
 def test_our_own_sigterm_honoured_is_no_admins_stop() -> None:
     """It leaves the unit inactive without a failure, exactly as `systemctl stop` does."""
     bench = Bench().see(HANGS, OLD, ACTIVE, times=2).see(GONE, None, STOPPED)
@@ -216,3 +242,17 @@ def test_a_starting_server_that_a_person_has_stopped_is_not_restarted_for_its_sl
     policy = Policy(restart=RestartPolicy(start_timeout=60.0))
     bench = Bench(policy).see(GONE, None, times=2).see(LOADING, NEW)
     assert bench.see(Verdict(State.PAUSED), NEW, times=100).actions == ["restart"]
+
+
+@pytest.mark.parametrize("unit", [None, STOPPED])
+@pytest.mark.parametrize(("outcome", "again"), [(Done.FAILED, ["restart"]), (Done.UNSUPPORTED, [])])
+def test_a_restart_that_was_refused_is_tried_again_and_each_try_counts(
+    unit: Unit | None, outcome: Done, again: list[str]
+) -> None:
+    """As by a systemd that did not answer in time. One that can't be had here is not had by asking again."""
+    bench = Bench().see(HANGS, OLD, ACTIVE, times=2)
+    bench.results[Action.RESTART] = Result(outcome, "no answer within 5 s")
+    bench.see(GONE, OLD, unit)
+    assert bench.see(GONE, OLD, unit, after=TRIED_AGAIN_AFTER - 0.1).actions == ["sigterm", "restart"]
+    assert bench.see(GONE, OLD, unit, after=0.1).actions == ["sigterm", "restart", *again]
+    assert len(bench.standing.restarts) == 1 + len(again)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,8 @@ from llama_watchdog.core.observation import Left, Unit
 from llama_watchdog.core.policy import Policy, RestartPolicy
 from llama_watchdog.core.restarting import FREE_WITHIN, pause_before_restart, release
 from llama_watchdog.core.standing import Move, Stage, Standing
-from llama_watchdog.core.verdict import State, Verdict
-from tests.support.bench import ACTIVE, FAILED, FROZEN, GONE, IDLE, LOADING, NEW, OLD, Bench
+from llama_watchdog.core.verdict import Reason, State, Verdict
+from tests.support.bench import ACTIVE, FAILED, FROZEN, GONE, HANGS, IDLE, LOADING, NEW, OLD, Bench
 
 ORPHANS = (Identity(101, 5), Identity(102, 6))
 OUTLIVED = Left(ORPHANS)
@@ -105,6 +106,16 @@ def test_remains_that_may_not_be_killed_shorten_no_pause() -> None:
     bench.see(GONE, None, FAILED, after=1.0, times=90, left=NOTHING)
     assert bench.actions == ["restart", "sigkill"]
     assert bench.see(GONE, None, FAILED, after=10.0, left=NOTHING).actions[-1] == "restart"
+
+
+@pytest.mark.parametrize(("signalled", "actions"), [(False, ["restart"]), (True, ["sigterm", "sigkill"])])
+def test_what_else_an_active_unit_runs_is_killed_only_where_we_have_signalled_it(
+    *, signalled: bool, actions: list[str]
+) -> None:
+    """Two servers in one unit, say, of which one has crashed: the other one is well."""
+    bench = Bench().see(HANGS, OLD, ACTIVE, times=2) if signalled else Bench()
+    down(OUTLIVED, bench, ACTIVE).see(GONE, None, ACTIVE, after=TERM, left=OUTLIVED)
+    assert bench.actions == actions
 
 
 # Its port and its memory
@@ -215,3 +226,70 @@ def test_hands_off_before_anything_was_done_leaves_no_trace() -> None:
     assert move.report is None
     assert (move.standing.stage, move.standing.incident) == (Stage.WATCHING, 0)
     assert bench.standing.target == OLD
+
+
+# One whose process can't be told: in a container that is not ours to look into, say
+
+BLIND = Verdict(State.BLIND)
+BUSY = Verdict(State.BUSY)
+REFUSED = Verdict(State.DOWN, Reason.REFUSED, fault=True)
+SHORT = Policy(restart=RestartPolicy(backoff=60.0, start_timeout=60.0))
+
+
+def in_a_pause() -> Bench:
+    """Before a second restart."""
+    bench = Bench(SHORT).see(REFUSED, None, ACTIVE, times=2).see(IDLE, None, ACTIVE)
+    return bench.see(REFUSED, None, ACTIVE, times=2)
+
+
+def killed_in_the_order() -> Bench:
+    """The watchdog, between ordering a restart and hearing how that went."""
+    bench = Bench(SHORT).see(REFUSED, None, ACTIVE, times=2)
+    bench.standing = replace(bench.standing, ordered=Action.RESTART)
+    return bench
+
+
+def released() -> Bench:
+    bench = held()
+    return take(bench, release(bench.standing, bench.at))
+
+
+@pytest.mark.parametrize("verdict", [BLIND, LOADING, BUSY])
+@pytest.mark.parametrize("waiting", [in_a_pause, killed_in_the_order, released])
+@pytest.mark.parametrize("unit", [ACTIVE, None])
+def test_one_that_may_be_alive_is_not_restarted_when_a_pause_is_over(
+    verdict: Verdict, waiting: Callable[[], Bench], unit: Unit | None
+) -> None:
+    """Taken over, as to a watch that has just begun every server is busy."""
+    bench = waiting().resume(after=1.0)
+    assert bench.standing.stage is Stage.RESTARTING
+    bench.orders.clear()
+    assert bench.see(verdict, None, unit, times=40).actions == []
+    # Without /slots it never looks better than that: there is nothing left to wait for.
+    assert (bench.standing.stage is Stage.WATCHING) == (verdict.state is State.BLIND)
+
+
+def test_one_that_is_busy_a_day_after_its_restart_is_not_restarted_again() -> None:
+    bench = Bench(SHORT).see(REFUSED, None, ACTIVE, times=2).resume(after=24 * 3600.0)
+    assert bench.see(BUSY, None, ACTIVE, times=40).actions == ["restart"]
+
+
+@pytest.mark.parametrize("target", [None, NEW])
+def test_one_of_which_nothing_is_seen_has_started_once_its_time_for_that_is_over(
+    target: Identity | None,
+) -> None:
+    """Without /slots it never looks better than that; nor does it deserve that its restarts are forgiven."""
+    bench = Bench(SHORT).see(REFUSED, None, ACTIVE, times=2).see(BLIND, target, ACTIVE, times=20)
+    assert bench.standing == Standing(incident=1, restarts=(10.0,))
+    assert bench.see(BLIND, None, ACTIVE, times=20).actions == ["restart"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "unit"), [(replace(REFUSED, fault=False), ACTIVE), (REFUSED, None), (BLIND, FAILED)]
+)
+def test_one_that_is_certainly_down_is_restarted_when_the_pause_is_over(
+    verdict: Verdict, unit: Unit | None
+) -> None:
+    bench = in_a_pause()
+    assert bench.see(verdict, None, unit, after=59.0).actions == ["restart"]
+    assert bench.see(verdict, None, unit, after=1.0).actions == ["restart", "restart"]

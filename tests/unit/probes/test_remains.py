@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,24 @@ def test_whatever_is_in_the_cgroup_of_a_unit_without_a_main_process_is_named(
         facts = look(probe)
         assert facts.left is not None
         assert facts.left.processes == ()  # its main process may be the next server
+
+
+def test_nothing_is_named_once_a_main_process_was_started_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the supervisor's answer and the look at the cgroup: then it is the new server that is in it."""
+    with server() as child, server() as new:
+        unit = FakeSupervisor()
+        probe = watch(child.url, unit)
+        look(probe)
+        child.kill()
+        child.reap()
+
+        def start_and_look() -> Iterator[int]:
+            unit.state = replace(unit.state, main_pid=new.pid)
+            yield new.pid
+
+        monkeypatch.setattr(remains, "pids", start_and_look)
+        facts = look(probe)
+        assert (facts.process.outcome, facts.left) == (Outcome.GONE, None)
 
 
 def test_a_process_names_its_session() -> None:

@@ -72,6 +72,19 @@ def test_a_pause_is_seen_until_it_is_over(tmp_path: Path) -> None:
     assert play(tmp_path, scenario) == []
 
 
+def test_a_pause_stays_the_same_while_it_passes(tmp_path: Path) -> None:
+    """Whoever reads it twice a second takes a change for a wish."""
+
+    async def scenario(world: World) -> None:
+        await world.reader.read()
+        await world.writer.pause("chat", 60)
+        first = await world.reader.read()
+        world.pass_by(0.5)
+        assert await world.reader.read() == first
+
+    play(tmp_path, scenario)
+
+
 def test_a_pause_without_an_end_lasts_until_resumed_over_reboots(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         await world.reader.read()
