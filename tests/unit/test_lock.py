@@ -85,7 +85,7 @@ def test_asking_again_and_again_tells_the_same(lock: Lock, target: str) -> None:
 
 
 def test_who_has_it_by_now_counts(lock: Lock, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stranger that takes it after a watchdog's end disarms nobody, and a watchdog after a stranger does."""
+    """A stranger that takes it after a watchdog's end disarms nobody; a watchdog after a stranger does."""
     lock(target).take()
     second, holders = lock(target), [Holder(1, 0), Holder(2, 4712), Holder(3, 0)]
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
