@@ -267,7 +267,7 @@ def test_one_that_may_be_alive_is_not_restarted_when_a_pause_is_over(
     assert bench.see(verdict, None, unit, times=40).actions == []
     # Without /slots it never looks better than that: there is nothing left to wait for.
     after = Stage.WATCHING if verdict.state is State.BLIND else Stage.RESTARTING
-    assert bench.stage is after
+    assert bench.standing.stage == after
 
 
 def test_one_that_is_busy_a_day_after_its_restart_is_not_restarted_again() -> None:
