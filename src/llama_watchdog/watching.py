@@ -64,6 +64,7 @@ class ServerWatch:
         self._claimed = False  # the server is ours, and what was left of its last watch is taken over
         self._lock = TargetLock(self.target)
         self._pause: Pause | None = None
+        self._heeded = asyncio.Event()  # what its admin wants is known
         self._said: set[str] = set()
         self._fingerprint: str | None = None
         self._kept_at = 0.0
@@ -84,7 +85,9 @@ class ServerWatch:
         return self.engine.verdict
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watch until cancelled; where somebody may want otherwise, once that is known."""
+        if self._memory is not None:
+            await self._heeded.wait()
         while True:
             async with self._turn:
                 next_look = await self.round()
@@ -161,6 +164,7 @@ class ServerWatch:
 
     async def heed(self, wish: Wish) -> bool:
         """What its admin wants; whether a release among it was granted."""
+        self._heeded.set()
         if wish.pause != self._pause:
             self._pause = wish.pause
             self._wake.set()

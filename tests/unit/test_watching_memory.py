@@ -253,3 +253,22 @@ def test_a_dry_run_is_in_nobodys_way_and_nobody_is_in_its(*, ours: bool) -> None
             return one.server_watch.line, holder
 
     assert asyncio.run(play()) == ("chat: idle", "")
+
+
+def test_nothing_is_looked_at_before_it_is_known_what_its_admin_wants() -> None:
+    """A pause that was asked for while no watchdog ran holds from the first look on."""
+
+    async def play() -> tuple[int, str]:
+        async with life(Disk(), someone()) as one:
+            task = asyncio.create_task(one.server_watch.run())
+            await asyncio.sleep(0.01)
+            early = one.server_watch.rounds
+            await one.server_watch.heed(Wish(Pause(0.0, None, None)))
+            async with asyncio.timeout(5.0):
+                while not one.server_watch.rounds:  # noqa: ASYNC110 - nobody sets an event for it
+                    await asyncio.sleep(0.001)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return early, one.server_watch.engine.hands_off
+
+    assert asyncio.run(play()) == (0, "paused by its admin")
