@@ -86,7 +86,7 @@ class ServerWatch:
 
     async def run(self) -> None:
         """Watch until cancelled; where somebody may want otherwise, once that is known."""
-        if self._memory is not None:
+        if self._memory is not None and not self.hands.dry_run:
             await self._heeded.wait()
         while True:
             async with self._turn:
