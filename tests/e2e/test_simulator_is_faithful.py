@@ -133,7 +133,9 @@ def test_slots_before_during_and_after_a_task(twins: TwoOfThem) -> None:
         (busy,) = [slot for slot in slots if slot["is_processing"]]
         token = busy["next_token"][0]
         assert token["n_decoded"] > 0
-        assert busy["n_prompt_tokens"] - busy["n_prompt_tokens_processed"] == token["n_decoded"]
+        # Answered in the middle of a step, one of the two may be a token ahead.
+        context = busy["n_prompt_tokens"] - busy["n_prompt_tokens_processed"]
+        assert abs(context - token["n_decoded"]) <= 1
         return shape(busy), token["n_remain"]
 
     same(both, while_decoding)

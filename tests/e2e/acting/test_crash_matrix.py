@@ -44,7 +44,6 @@ POINTS = [
     *((f"sigterm 2 {moment}", TO_SECOND) for moment in ("kept", "given", "told")),
     *((f"sigkill 1 {moment}", TO_SIGKILL) for moment in ("kept", "given", "told")),
     *((f"restart 1 {moment}", TO_SIGKILL) for moment in ("kept", "given", "told")),
-    ("appeared kept", TO_SIGKILL),
     ("healed told", TO_SIGKILL),
     ("healed kept", TO_SIGKILL),
 ]

@@ -6,7 +6,7 @@ SPEC is a JSON file; what a drop-in of the unit starts in place of the program:
      "at": POINT,           kill ourselves by SIGKILL there, once in all lives: FOLDER/crashed says so
      "deaf": true}          SIGKILL reaches nobody, as when the target is stuck in a driver
 
-A point is a moment of an incident: "confirming kept", "appeared kept", "healed told", "healed kept", or one
+A point is a moment of an incident: "confirming kept", "healed told", "healed kept", or one
 of an order's three, such as "sigterm 2 kept" (decided and remembered, not given), "sigterm 2 given" (carried
 out, nobody told), "sigterm 2 told" (its outcome remembered). "restart 1 kept" is of the restart.
 
@@ -71,8 +71,6 @@ class Accident:
             self.reach(f"{told} told")
         elif self._stage == "confirming":
             self.reach("confirming kept")
-        elif self._stage == "starting" and standing["appeared"]:
-            self.reach("appeared kept")
         elif self._stage == "watching" and before == "starting":
             self.reach("healed kept")
 
