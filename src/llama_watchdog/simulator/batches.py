@@ -63,10 +63,11 @@ class Batches:
         """
         if any(slot.prompt_left for slot in active):
             return 0, 0.0
-        seconds = max([self._slowness(slot) for slot in active]) / self._config.decode_rate
+        # As in `fill`, a step is as slow as the context is deep with its own token.
+        seconds = max([self._slowness(slot, ahead=1) for slot in active]) / self._config.decode_rate
         steps = min(int(span / seconds), min([slot.tokens_left for slot in active]) - 1)
         if self._config.half_rate_depth:
-            steps = min(steps, *[_DEPTH_GRAIN - slot.prompt % _DEPTH_GRAIN for slot in active])
+            steps = min(steps, *[_DEPTH_GRAIN - (slot.prompt + 1) % _DEPTH_GRAIN for slot in active])
         if steps <= 0:
             return 0, seconds
         for slot in active:
@@ -75,7 +76,8 @@ class Batches:
         self.decodes += steps
         return steps, seconds
 
-    def _slowness(self, slot: Slot) -> float:
-        """Time per token, as a share of what the configured rate says."""
+    def _slowness(self, slot: Slot, ahead: int = 0) -> float:
+        """Time per token, as a share of what the configured rate says, so many tokens ahead."""
         half = self._config.half_rate_depth
-        return slot.pace * (1.0 + slot.prompt // _DEPTH_GRAIN * _DEPTH_GRAIN / half) if half else slot.pace
+        depth = (slot.prompt + ahead) // _DEPTH_GRAIN * _DEPTH_GRAIN
+        return slot.pace * (1.0 + depth / half) if half else slot.pace

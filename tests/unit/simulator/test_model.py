@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from llama_watchdog.simulator.config import ServerConfig, SlotState, Task
@@ -160,6 +160,7 @@ def test_each_task_has_a_pace_of_its_own() -> None:
 
 
 @settings(max_examples=50, deadline=None)
+@example(looks=[205], half_rate_depth=256, tasks=[(149, 111), (252, 111), (727, 179), (9, 0)])
 @given(
     looks=st.lists(st.integers(1, 400), max_size=30),
     half_rate_depth=st.sampled_from([0, 256]),
