@@ -55,7 +55,7 @@ async def _close_clients(port: int, seconds: float) -> Result:
     if "not permitted" in closing.err:
         return Result(
             Done.UNSUPPORTED,
-            "closing connections needs CAP_NET_ADMIN: set AmbientCapabilities=CAP_NET_ADMIN, or run as root",
+            "closing connections needs CAP_NET_ADMIN: llama-watchdog doctor says how to get it",
         )
     if closing.err.strip():
         return _refused(closing)

@@ -48,6 +48,8 @@ def capability(*names: str) -> str:
     sets = _capability_sets()
     if all(sets.get("CapEff", 0) & number for number in numbers):
         return "not in a user namespace: PrivateUsers=no, or a container that is not rootless"
+    if of_users_manager():
+        return f"no user's manager can give {' '.join(upper)}: a unit of the system's, with User={user()}"
     if os.geteuid() == 0:
         return " ".join(["docker run", *(f"--cap-add={name}" for name in upper)])
     lines = [f"AmbientCapabilities={' '.join(upper)}"]
@@ -61,6 +63,14 @@ def own_unit(*lines: str) -> str:
     return f"{_own_unit()}, [Service]: {', '.join(lines)}"
 
 
+def of_users_manager() -> bool:
+    """Whether we are a unit of a user's own manager (`systemctl --user`).
+
+    It has no capability to give: one that asks for any does not start (218/CAPABILITIES, systemd 262).
+    """
+    return os.geteuid() != 0 and "/user@" in _own_cgroup()
+
+
 def key(server: str, *lines: str) -> str:
     """Lines for the configuration."""
     return f"config.toml, [servers.{server}]: {', '.join(lines)}"
@@ -72,14 +82,17 @@ def ladder(server: str, rungs: Sequence[str]) -> str:
 
 
 def _own_unit() -> str:
-    try:
-        group = Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        group = ""
-    name = group.rpartition("/")[2]
+    name = _own_cgroup().rpartition("/")[2]
     # What systemd-run makes is gone with this process, and a login's unit is not the daemon's.
     ours = name.endswith(".service") and not name.startswith(("run-", "user@"))
     return name if ours else "llama-watchdog.service"
+
+
+def _own_cgroup() -> str:
+    try:
+        return Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _capability_sets() -> dict[str, int]:

@@ -45,17 +45,18 @@ _OF_USER = re.compile(r"/user@\d+\.service/")
 
 def cancel(server: ServerSettings, tried: Result | None) -> Finding:
     """`tried`: as `machine.try_cancel` said; None: not tried, in a dry run."""
+    without = remedies.ladder(server.name, [rung for rung in server.escalation.ladder if rung != "cancel"])
     if hands_of(server, dry_run=True).port is None:
-        rest = [rung for rung in server.escalation.ladder if rung != "cancel"]
-        remedy = remedies.ladder(server.name, rest)
-        return missing("cancel", server.name, "connections to this url can't be closed from here", remedy)
+        return missing("cancel", server.name, "connections to this url can't be closed from here", without)
     if tried is None:
         return unknown("cancel", server.name, DRY_RUN)
     if tried.outcome is Done.DONE:
         return ok("cancel", server.name, "clients' connections can be closed: tried on one of our own")
     if "CAP_NET_ADMIN" in tried.text:
         why = "closing clients' connections needs CAP_NET_ADMIN"
-        return missing("cancel", server.name, why, remedies.capability("net_admin"))
+        can_be_given = not remedies.of_users_manager()
+        remedy = remedies.capability("net_admin") if can_be_given else without
+        return missing("cancel", server.name, why, remedy)
     if tried.outcome is Done.UNSUPPORTED:
         why, _, remedy = tried.text.partition(": ")
         return missing("cancel", server.name, why, remedy)

@@ -309,6 +309,17 @@ def test_cancel(monkeypatch: pytest.MonkeyPatch, tried: Result | None, outcome: 
     assert remedy in finding.remedy
 
 
+def test_a_users_manager_has_no_capability_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit of it that asks for one does not start at all."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    group = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/llama-watchdog.service"
+    monkeypatch.setattr(remedies, "_own_cgroup", lambda: group)
+    finding = rungs.cancel(SERVER, Result(Done.UNSUPPORTED, "closing connections needs CAP_NET_ADMIN"))
+    assert finding.outcome is Works.MISSING
+    assert finding.remedy.endswith('ladder = ["sigterm", "sigterm", "sigkill"]')
+    assert "Ambient" not in remedies.capability("sys_ptrace")
+
+
 @pytest.mark.parametrize("url", ["unix:///run/llama.sock", "http://example.org:8080"])
 def test_clients_that_do_not_come_by_a_port_of_this_machine(url: str) -> None:
     finding = rungs.cancel(ServerSettings(name="chat", url=url), Result(Done.DONE, "closed 1 connection"))
