@@ -45,7 +45,7 @@ def test_an_endless_generation_is_freed_by_cancel_alone(real_server: RealServer,
         real_server
     )
 
-    assert client.serves()
+    wait_until(client.serves, 15.0, "the server to serve")
     assert real_server.start_ticks == before
     assert "interrupt" not in real_server.log.read_text(errors="replace")
 

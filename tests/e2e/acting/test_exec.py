@@ -189,7 +189,7 @@ def test_a_fork_with_the_listening_socket(parent: Parent) -> None:
     parent.begin()
     before = parent.server()
     child = forked.fork(parent.seen_outside())
-    assert parent.client.serves()  # the server itself has noticed nothing
+    wait_until(parent.client.serves, 15.0, "the server to serve, which has noticed nothing")
     parent.testbed.run("kill", "-KILL", str(before))
     healed_in_place(parent, before, child, within=20.0)
     assert parent.testbed.run("test", "-e", f"/proc/{child}", check=False).returncode == 1
