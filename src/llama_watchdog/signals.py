@@ -103,11 +103,13 @@ async def wait_ended(identity: Identity, timeout: float) -> bool:  # noqa: ASYNC
 
 
 def descendants(identity: Identity) -> list[Identity]:
-    """Its children, theirs and so on; none where this process is gone. Never the calling process itself.
+    """Its children, theirs and so on; never the calling process itself.
 
-    Where it leads its session, as what systemd starts does, its orphans are among them.
+    Where it leads its session, as what systemd starts does, its orphans are among them, also when it has
+    ended itself: the session's number is nobody else's for as long as anyone is in it. None where its pid is
+    another's.
     """
-    return _Tree(identity).grow() if identify(identity.pid) == identity else []
+    return _Tree(identity).grow() if identify(identity.pid) in (identity, None) else []
 
 
 def identify(pid: int) -> Identity | None:

@@ -176,28 +176,11 @@ class Child:
         return left
 
     async def _left(self) -> list[Identity]:
-        """Who lives of its tree: itself, its descendants, and its session, also when it has ended itself.
-
-        A session's number, the pid of who led it, is nobody else's for as long as anyone is in it.
-        """
-        leader = self._identity
-        if leader is None or signals.identify(leader.pid) not in (leader, None):
+        """Who lives of its tree: itself, its descendants, and its session, also when it has ended itself."""
+        if self._identity is None:
             return []
-        found = {leader, *signals.descendants(leader)} if self.running else set()
-        found.update(member for member in _everyone() if _session(member.pid) == leader.pid)
+        found = [self._identity, *signals.descendants(self._identity)]
         return [member for member in found if not await signals.ended(member)]
-
-
-def _everyone() -> list[Identity]:
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return [identity for pid in pids if (identity := signals.identify(pid)) is not None]
-
-
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
 
 
 def _pid(identity: Identity | None) -> str:
